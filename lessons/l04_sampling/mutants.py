@@ -30,10 +30,9 @@ MUTANTS = """
 +        floor = (1 - top_p) * sum(weights)
 04.1 filters_come_after_temperature: top-p is measured before the temperature
 -        wanted, mass = top_p * sum(weights), 0.0
--        for floor in sorted(weights, reverse=True):
--            mass += floor
 +        wanted, mass = top_p * sum(w**temperature for w in weights), 0.0
-+        for floor in sorted(weights, reverse=True):
+         for floor in sorted(weights, reverse=True):
+-            mass += floor
 +            mass += floor**temperature
 04.1 filters_come_after_temperature: top-p counts the mass that top-k removed
      if 0 < top_k < len(weights):
@@ -46,8 +45,7 @@ MUTANTS = """
 +    total = sum(weights)
 @@
 -    total = sum(weights)
--    return [weight / total for weight in weights]
-+    return [weight / total for weight in weights]
+     return [weight / total for weight in weights]
 04.1 extreme_logits_are_safe: exponentials of raw logits overflow
 -    weights = [math.exp((logit - peak) / temperature) for logit in logits]
 +    weights = [math.exp(logit / temperature) for logit in logits]
@@ -63,10 +61,9 @@ MUTANTS = """
 04.2 repetition_sees_the_prompt: penalises a token once per occurrence
 -    for token in seen:
 -        logit = logits[token]
--        penalised[token] = logit / repetition if logit > 0 else logit * repetition
 +    for token in prompt_ids + output_ids:
 +        logit = penalised[token]
-+        penalised[token] = logit / repetition if logit > 0 else logit * repetition
+         penalised[token] = logit / repetition if logit > 0 else logit * repetition
 04.2 presence_is_subtracted_once: presence counts occurrences
 -        penalised[token] -= frequency * count + presence
 +        penalised[token] -= (frequency + presence) * count
@@ -82,14 +79,12 @@ MUTANTS = """
 -    counts = Counter(output_ids)
 +    counts = Counter(prompt_ids + output_ids)
 04.2 repetition_comes_first: repetition sees logits that the others have lowered
--        logit = logits[token]
--        penalised[token] = logit / repetition if logit > 0 else logit * repetition
--    for token, count in counts.items():
--        penalised[token] -= frequency * count + presence
-+        logit = logits[token]
+         logit = logits[token]
 +        if token in counts:
 +            logit -= frequency * counts[token] + presence
-+        penalised[token] = logit / repetition if logit > 0 else logit * repetition
+         penalised[token] = logit / repetition if logit > 0 else logit * repetition
+-    for token, count in counts.items():
+-        penalised[token] -= frequency * count + presence
 04.3 shares_lie_in_order_of_ids: orders tokens by probability
 -    for token, prob in enumerate(probs):
 +    for prob, token in sorted(((prob, token) for token, prob in enumerate(probs)), reverse=True):

@@ -32,9 +32,8 @@ MUTANTS = """
 -    return sum(max(lens[start : start + slots]) for start in range(0, len(lens), slots))
 +    return sum(max(lens[start : start + slots]) for start in range(0, len(lens) - slots + 1, slots))
 06.2 order_of_arrival_is_kept: sorts by length first
--    return sum(max(lens[start : start + slots]) for start in range(0, len(lens), slots))
 +    lens = sorted(lens)
-+    return sum(max(lens[start : start + slots]) for start in range(0, len(lens), slots))
+     return sum(max(lens[start : start + slots]) for start in range(0, len(lens), slots))
 06.2 use_counts_tokens_per_slot_step: forgets the slots
 -    return sum(lens) / (slots * steps) if steps else 0.0
 +    return sum(lens) / steps if steps else 0.0

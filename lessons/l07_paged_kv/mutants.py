@@ -34,15 +34,13 @@ MUTANTS = """
 -        for block, times in Counter(blocks).items():
 -            if times > self._owners[block]:
 -                raise ValueError(f"block {block} has {self._owners[block]} owners, released {times} times")
--        for block in blocks:
-+        for block in blocks:
+         for block in blocks:
 +            if self._owners[block] == 0:
 +                raise ValueError
 07.1 nothing_is_freed_twice: shares a free block
 -        if self._owners[block] == 0:
 -            raise ValueError(f"block {block} is free; only a block with an owner can be shared")
--        self._owners[block] += 1
-+        self._owners[block] += 1
+         self._owners[block] += 1
 07.1 first_free_first_reused: takes the block that became free last
 -        taken = [self._free.popleft() for _ in range(count)]
 +        taken = [self._free.pop() for _ in range(count)]
@@ -51,9 +49,8 @@ MUTANTS = """
 +                self._free = deque(sorted([*self._free, block]))
 07.1 random_operations: releases in the order of ids
 -        for block in blocks:
--            self._owners[block] -= 1
 +        for block in sorted(blocks):
-+            self._owners[block] -= 1
+             self._owners[block] -= 1
 07.1 random_operations: a block with three owners cannot be shared again
 -        self._owners[block] += 1
 +        self._owners[block] = min(3, self._owners[block] + 1)
@@ -87,10 +84,9 @@ MUTANTS = """
 -    table[index] = target
 +    table[index - 1] = target
 07.2 no_room_changes_nothing: gives up the source before there is a target
--    [target] = allocator.take(1)
--    allocator.release([source])
 +    allocator.release([source])
-+    [target] = allocator.take(1)
+     [target] = allocator.take(1)
+-    allocator.release([source])
 07.2 no_room_changes_nothing: writes in place if there is no room
 -    if allocator.ref_count(source) == 1:
 +    if allocator.ref_count(source) == 1 or not allocator.num_free:
@@ -121,9 +117,8 @@ MUTANTS = """
 07.3 slots_lie_in_the_table: starts again at the first block
 -    if start + count > len(table) * block_size:
 -        raise ValueError(f"{start + count} tokens do not fit into {len(table)} blocks of {block_size}")
--    return [
+     return [
 -        table[position // block_size] * block_size + position % block_size
-+    return [
 +        (table * (start + count + 1))[position // block_size] * block_size + position % block_size
 07.3 random_tables: assumes a block size of 16 for long tables
 -        table[position // block_size] * block_size + position % block_size

@@ -62,12 +62,10 @@ MUTANTS = """
 -    return (out / total).flatten(0, 1).to(query.dtype)
 +    return (out / total).transpose(0, 1).flatten(0, 1).to(query.dtype)
 08.2 one_block_at_a_time: gathers all blocks first
--    for index in range(-(-length // block_size)):
 +    cache, table = cache[torch.tensor(table)], list(range(len(table)))
-+    for index in range(-(-length // block_size)):
+     for index in range(-(-length // block_size)):
 08.2 one_block_at_a_time: looks for the maximum in a first pass
--    for index in range(-(-length // block_size)):
-+    for index in range(-(-length // block_size)):
+     for index in range(-(-length // block_size)):
 +        cache[table[index]]
 08.2 bf16_is_summed_in_fp32: keeps the sums in the cache's dtype
 -        keys, values = cache[table[index], :, :, :count].float()  # [kv_heads, count, head_dim]

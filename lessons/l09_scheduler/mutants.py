@@ -14,8 +14,7 @@ MUTANTS = """
 -    for seq in reversed(running):
 +    for seq in sorted(running, key=lambda seq: -seq.blocks):
 09.1 no_victim_too_many: ignores the free blocks
--    victims = []
-+    victims = []
+     victims = []
 +    need, free = (need, 0) if need > free else (need, free)
 09.1 no_victim_too_many: a victim frees one block
 -        free += seq.blocks
@@ -23,16 +22,14 @@ MUTANTS = """
 09.1 impossible_is_an_error: preempts all and hopes
 -    if need > free:
 -        raise MemoryError(f"{need} blocks needed, {free} in all")
--    return victims
-+    return victims
+     return victims
 09.1 impossible_is_an_error: spares the most important
 -    for seq in reversed(running):
 +    for seq in reversed(running[1:]):
 09.1 random_victims: skips requests that hold only one block
--        victims.append(seq.id)
 +        if seq.blocks == 0:
 +            continue
-+        victims.append(seq.id)
+         victims.append(seq.id)
 09.2 tokens_fit_the_budget: decodes do not count
 -            budget, free, index = budget - tokens, free - need, index + 1
 +            free, index = free - need, index + 1
@@ -41,14 +38,12 @@ MUTANTS = """
 +            tokens = min(tokens, budget)
 +            if not tokens or need > free or len(rows) == self.max_num_seqs:
 09.2 tokens_fit_the_budget: each prompt has the budget for itself
--            rows.append((seq.id, tokens))
+             rows.append((seq.id, tokens))
 -            budget, free = budget - tokens, free - need
-+            rows.append((seq.id, tokens))
 +            free = free - need
 09.2 a_row_beyond_the_budget_ends_the_rows: skips a large row and goes on
--            if tokens > budget:
+             if tokens > budget:
 -                break
-+            if tokens > budget:
 +                index += 1
 +                continue
 09.2 seats_are_limited: one request too many
@@ -86,15 +81,12 @@ MUTANTS = """
 09.2 the_queue_keeps_its_order: admits while it preempts
 -        if preempted or index < len(running):
 -            return Plan(rows, preempted)
--        for seq in waiting:
-+        for seq in waiting:
+         for seq in waiting:
 09.2 the_queue_keeps_its_order: a small request overtakes a large one
--            if tokens > budget or need > free or len(rows) == self.max_num_seqs:
+             if tokens > budget or need > free or len(rows) == self.max_num_seqs:
 -                break
--            rows.append((seq.id, tokens))
-+            if tokens > budget or need > free or len(rows) == self.max_num_seqs:
 +                continue
-+            rows.append((seq.id, tokens))
+             rows.append((seq.id, tokens))
 09.2 the_queue_keeps_its_order: shortest first
 -        for seq in waiting:
 +        for seq in sorted(waiting, key=lambda seq: seq.known):
@@ -109,9 +101,8 @@ MUTANTS = """
 +            if tokens > budget or need >= free or len(rows) == self.max_num_seqs:
 09.2 cached_blocks_cost_nothing: counts cached blocks as new ones
 -            tokens, need = seq.known - seq.computed, self._num_new_blocks(seq)
--            if tokens > budget or need > free or len(rows) == self.max_num_seqs:
 +            tokens, need = seq.known - seq.computed, -(-seq.known // self.block_size)
-+            if tokens > budget or need > free or len(rows) == self.max_num_seqs:
+             if tokens > budget or need > free or len(rows) == self.max_num_seqs:
 09.3 swap_moves_blocks_twice: one way only
 -    swap = 2 * -(-num_tokens // block_size) * block_bytes / link_bytes_per_second
 +    swap = -(-num_tokens // block_size) * block_bytes / link_bytes_per_second

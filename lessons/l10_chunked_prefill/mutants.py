@@ -6,19 +6,16 @@ MUTANTS = """
 +            if seq.known - seq.computed > budget or need > free or len(running) == self.max_num_seqs:
 10.1 a_long_prompt_is_cut: the first chunk is half of the budget
 -            tokens = min(seq.known - seq.computed, budget)
--            rows.append((seq.id, tokens))
--            running.append(seq)
 +            tokens = min(seq.known - seq.computed, max(1, self.token_budget // 2))
-+            rows.append((seq.id, tokens))
-+            running.append(seq)
+             rows.append((seq.id, tokens))
+             running.append(seq)
 10.1 every_step_is_within_budget: decodes do not count
 -            budget, free, index = budget - tokens, free - max(need, 0), index + 1
 +            budget, free, index = budget - (tokens if tokens > 1 else 0), free - max(need, 0), index + 1
 10.1 every_step_is_within_budget: the budget limits each prompt, not the step
 -            tokens = min(seq.known - seq.computed, budget)
--            need = self._num_blocks(seq.computed + tokens) - seq.blocks
 +            tokens = min(seq.known - seq.computed, self.token_budget)
-+            need = self._num_blocks(seq.computed + tokens) - seq.blocks
+             need = self._num_blocks(seq.computed + tokens) - seq.blocks
 10.1 running_requests_go_first: unfinished prompts before decodes
 -        budget, free, running = self.token_budget, num_free_blocks, list(running)
 +        running = sorted(running, key=lambda seq: seq.computed - seq.known)
@@ -28,9 +25,8 @@ MUTANTS = """
 +        budget, free, running = self.token_budget, num_free_blocks, list(running)[::-1]
 10.1 every_row_has_its_blocks: an admitted prompt reserves blocks for its first chunk only
 -            need = self._num_blocks(seq.known) - seq.blocks
--            if not budget or need > free or len(running) == self.max_num_seqs:
 +            need = self._num_blocks(min(seq.known, seq.computed + budget)) - seq.blocks
-+            if not budget or need > free or len(running) == self.max_num_seqs:
+             if not budget or need > free or len(running) == self.max_num_seqs:
 10.1 every_row_has_its_blocks: a request that preempts itself keeps its row
 -            if len(running) == index:  # it was the last and is preempted itself
 -                break
@@ -47,13 +43,10 @@ MUTANTS = """
 +            while need >= free and need > 0 and len(running) > index:
 10.1 admission_keeps_the_order: a small request overtakes a large one
 -                break
--            tokens = min(seq.known - seq.computed, budget)
--            rows.append((seq.id, tokens))
--            running.append(seq)
 +                continue
-+            tokens = min(seq.known - seq.computed, budget)
-+            rows.append((seq.id, tokens))
-+            running.append(seq)
+             tokens = min(seq.known - seq.computed, budget)
+             rows.append((seq.id, tokens))
+             running.append(seq)
 10.1 admission_keeps_the_order: admits while it preempts
 -        for seq in [] if preempted else waiting:
 +        for seq in waiting:
@@ -68,9 +61,8 @@ MUTANTS = """
 +            budget, free = 0, free - need
 10.2 the_slo_comes_first: takes the lowest TTFT of all budgets
 -                break
--            total += ttft
 +                pass
-+            total += ttft
+             total += ttft
 10.2 the_slo_comes_first: an equal gap misses
 -            if sorted(gaps)[ceil(len(gaps) * 99 / 100) - 1] > itl_slo:
 +            if sorted(gaps)[ceil(len(gaps) * 99 / 100) - 1] >= itl_slo:
@@ -112,10 +104,8 @@ MUTANTS = """
 -    return min(ttft_of, key=lambda budget: (ttft_of[budget], budget), default=None)
 +    return min(ttft_of, key=lambda budget: (ttft_of[budget], budget), default=min(budgets))
 10.2 it_holds_on_five_seeds: stops at the first budget that misses
--        else:
--            ttft_of[budget] = total / len(seeds)
-+        else:
-+            ttft_of[budget] = total / len(seeds)
+         else:
+             ttft_of[budget] = total / len(seeds)
 +            if len(ttft_of) == 1:
 +                break
 10.3 passes_are_rounded_up: drops the short chunk at the end

@@ -50,28 +50,22 @@ MUTANTS = """
 -                break
 +                return []
 11.2 the_first_block_stays: the last one wins
--            return False
--        self._block_of[block_hash] = block
 +            self._block_of[block_hash] = block
-+            return False
-+        self._block_of[block_hash] = block
+             return False
+         self._block_of[block_hash] = block
 11.2 the_first_block_stays: returns True for a known hash
 -            return False
 +            return True
 11.2 an_owned_block_is_not_evicted: a new block is evictable at once
--        self._hash_of[block] = block_hash
--        return True
-+        self._hash_of[block] = block_hash
+         self._hash_of[block] = block_hash
 +        self._evictable[block] = None
-+        return True
+         return True
 11.2 an_owned_block_is_not_evicted: touch only renews the place in the queue
 -        self._evictable.pop(block, None)
--
--    def release(self, block: int) -> None:
 +        if block in self._evictable:
 +            self._evictable[block] = self._evictable.pop(block)
-+
-+    def release(self, block: int) -> None:
+
+     def release(self, block: int) -> None:
 11.2 least_recently_released_goes_first: evicts the most recently released
 -        block = next(iter(self._evictable))
 +        block = next(reversed(self._evictable))
@@ -79,8 +73,7 @@ MUTANTS = """
 -        block = next(iter(self._evictable))
 +        block = next(each for each in self._hash_of if each in self._evictable)
 11.2 least_recently_released_goes_first: match counts as a use
--            blocks.append(self._block_of[block_hash])
-+            blocks.append(self._block_of[block_hash])
+             blocks.append(self._block_of[block_hash])
 +            if blocks[-1] in self._evictable:
 +                self._evictable[blocks[-1]] = self._evictable.pop(blocks[-1])
 11.2 an_evicted_block_is_forgotten: keeps the hash
@@ -103,16 +96,14 @@ MUTANTS = """
 -        block = next(iter(self._evictable))
 +        block = min(self._evictable)
 11.3 the_first_prompt_is_cold: enters a prompt before it looks
--        hits.append(sum(block_size for prefix in usable if prefix in seen))
--        seen.update(prefixes)
 +        seen.update(prefixes)
-+        hits.append(sum(block_size for prefix in usable if prefix in seen))
+         hits.append(sum(block_size for prefix in usable if prefix in seen))
+-        seen.update(prefixes)
 11.3 hits_are_full_blocks: counts every common token
 -        prefixes = [tuple(prompt[:end]) for end in range(block_size, len(prompt) + 1, block_size)]
--        usable = [prefix for prefix in prefixes if len(prefix) < len(prompt)]
--        hits.append(sum(block_size for prefix in usable if prefix in seen))
 +        prefixes = [tuple(prompt[:end]) for end in range(1, len(prompt) + 1)]
-+        usable = [prefix for prefix in prefixes if len(prefix) < len(prompt)]
+         usable = [prefix for prefix in prefixes if len(prefix) < len(prompt)]
+-        hits.append(sum(block_size for prefix in usable if prefix in seen))
 +        hits.append(sum(1 for prefix in usable if prefix in seen))
 11.3 one_token_is_always_computed: a repeated prompt is a hit as a whole
 -        usable = [prefix for prefix in prefixes if len(prefix) < len(prompt)]

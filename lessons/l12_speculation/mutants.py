@@ -32,9 +32,8 @@ MUTANTS = """
 -        for start in range(len(token_ids) - size - 1, -1, -1):
 +        for start in range(len(token_ids) - size - 1, 0, -1):
 12.2 without_drafts_it_is_plain_sampling: the most likely token
--    sums = list(accumulate(weights))
 +    return max(range(len(weights)), key=weights.__getitem__)
-+    sums = list(accumulate(weights))
+     sums = list(accumulate(weights))
 12.2 without_drafts_it_is_plain_sampling: one token too far
 -    possible = (token for token, total in enumerate(sums) if total > uniform * sums[-1])
 +    possible = (token + 1 for token, total in enumerate(sums) if total > uniform * sums[-1])

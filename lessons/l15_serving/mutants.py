@@ -64,9 +64,8 @@ MUTANTS = """
 -        *lines, self._rest = (self._rest + chunk).split(b"\\n")
 +        lines = chunk.split(b"\\n")
 15.3 cuts_do_not_matter: decodes pieces instead of lines
--        *lines, self._rest = (self._rest + chunk).split(b"\\n")
 +        chunk = chunk.decode(errors="replace").encode()
-+        *lines, self._rest = (self._rest + chunk).split(b"\\n")
+         *lines, self._rest = (self._rest + chunk).split(b"\\n")
 15.3 other_lines_are_ignored: returns events without data
 -            elif not line and self._data:
 +            elif not line:

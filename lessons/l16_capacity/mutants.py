@@ -35,10 +35,9 @@ MUTANTS = """
 -    return dollars_per_hour / 3600 / tokens_per_s * 1e6
 +    return round(dollars_per_hour / 3600 / tokens_per_s * 1e6, 2)
 16.3 demand_is_told_from_supply: looks at latency before demand
--    if grew("answer_tokens") > 1.5:
 +    if grew("itl_p50") > 1.5:
 +        return "throttled_gpu"
-+    if grew("answer_tokens") > 1.5:
+     if grew("answer_tokens") > 1.5:
 16.3 cache_faults_are_told_apart: takes a full pool for no fault without the hit rate
 -    if today["preemptions"] > yesterday["preemptions"] and today["kv_usage"] > 0.95:
 -        return "small_pool"

@@ -18,12 +18,10 @@ autoscaler a_spike_must_last: more than the time, not at least
 -        is_high = self.above_since is not None and now - self.above_since >= self.sustain_out
 +        is_high = self.above_since is not None and now - self.above_since > self.sustain_out
 autoscaler one_look_in_between_starts_anew: a dip is forgiven
--        if not holds:
+         if not holds:
 -            return None
--        return now if since is None else since
-+        if not holds:
 +            return since
-+        return now if since is None else since
+         return now if since is None else since
 autoscaler one_look_in_between_starts_anew: a look in the band keeps the count
 -        self.above_since = self._since(self.above_since, now, signal > self.out_above)
 +        if signal > self.out_above or signal < self.in_below:
@@ -54,9 +52,8 @@ autoscaler too_few_replicas_are_replaced_at_once: waits for the cooldown
 -        if replicas < self.least:
 +        if replicas < self.least and now - self.changed >= self.cooldown_out:
 autoscaler too_few_replicas_are_replaced_at_once: a replacement is no change
--        if replicas < self.least:
+         if replicas < self.least:
 -            return self._change(now, 1)
-+        if replicas < self.least:
 +            return 1
 autoscaler wrong_settings_are_refused: thresholds that cross
 -        if not in_below < out_above:
@@ -77,11 +74,10 @@ autoscaler a_spike_must_last: a cooldown from the start
 -        self.changed = float("-inf")
 +        self.changed = 0.0
 autoscaler random_looks: a long time between two looks begins the counts anew
--        if replicas < self.least:
 +        if now - getattr(self, "last", now) > 20:
 +            self.above_since = self.below_since = None
 +        self.last = now
-+        if replicas < self.least:
+         if replicas < self.least:
 autoscaler a_fleet_scales_by_it: never fewer than two replicas
 -        if is_low and replicas > self.least and now - self.changed >= self.cooldown_in:
 +        if is_low and replicas > max(self.least, 2) and now - self.changed >= self.cooldown_in:

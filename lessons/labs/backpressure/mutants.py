@@ -16,8 +16,7 @@ backpressure the_end_comes_with_the_last_tokens: the reason needs a read of its 
 backpressure the_end_comes_with_the_last_tokens: the stream stays open
 -        if reason is not None:
 -            del self.streams[request_id]
--        return tokens, reason
-+        return tokens, reason
+         return tokens, reason
 backpressure a_reader_is_woken_once: woken for each put
 -        if stream.since < math.inf or not (tokens or reason is not None):
 +        if not (tokens or reason is not None):
@@ -51,9 +50,8 @@ backpressure the_door_keeps_the_capacity: 429 for what can never fit
 -        if max_tokens > self.capacity:
 +        if max_tokens > 10**9:
 backpressure the_door_keeps_the_capacity: a refused request keeps its promise
--            return 429, {"Retry-After": str(self._retry_after(now, lack))}
 +            self.num_promised = min(self.num_promised + max_tokens, self.capacity)
-+            return 429, {"Retry-After": str(self._retry_after(now, lack))}
+             return 429, {"Retry-After": str(self._retry_after(now, lack))}
 backpressure retry_after_follows_the_readers: always 1
 -            return 429, {"Retry-After": str(self._retry_after(now, lack))}
 +            return 429, {"Retry-After": "1"}
@@ -84,9 +82,8 @@ backpressure a_reader_that_is_too_slow_is_cut_off: the reader sees an ordinary e
 -        reason = "slow" if stream.is_cut_off else stream.reason
 +        reason = "stop" if stream.is_cut_off else stream.reason
 backpressure a_reader_that_is_too_slow_is_cut_off: a stream that is cut off keeps its promise
--                stream.is_cut_off, stream.unread, stream.since = True, [], math.inf
+                 stream.is_cut_off, stream.unread, stream.since = True, [], math.inf
 -                self._shrink(now, stream, 0)
-+                stream.is_cut_off, stream.unread, stream.since = True, [], math.inf
 backpressure a_reader_that_is_too_slow_is_cut_off: named in every call
 -                stream.is_cut_off, stream.unread, stream.since = True, [], math.inf
 +                stream.is_cut_off, stream.unread = True, []
@@ -98,13 +95,11 @@ backpressure a_reader_that_is_too_slow_is_cut_off: at patience_s, not above it
 +            if now - stream.since >= self.patience_s:
 backpressure a_reader_that_is_too_slow_is_cut_off: the newest put counts, so a stream never gets late
 -        if stream.since < math.inf or not (tokens or reason is not None):
--            return False
--        stream.since = now
--        return True
 +        was_empty = stream.since == math.inf
 +        if not (tokens or reason is not None):
-+            return False
-+        stream.since = now
+             return False
+         stream.since = now
+-        return True
 +        return was_empty
 backpressure only_what_is_unread_ages: a stream ages from its opening on
 -        self.since = math.inf
@@ -114,18 +109,16 @@ backpressure only_what_is_unread_ages: a read does not stop the time
 +        tokens, stream.unread = stream.unread, []
 backpressure a_client_that_leaves: the promise outlives the client
 -        self._shrink(now, stream, 0)
--        return stream.reason is None and not stream.is_cut_off
-+        return stream.reason is None and not stream.is_cut_off
+         return stream.reason is None and not stream.is_cut_off
 backpressure a_client_that_leaves: an ended request is aborted again
 -        return stream.reason is None and not stream.is_cut_off
 +        return not stream.is_cut_off
 backpressure a_client_that_leaves: tokens for it are an error
 -        if stream is None or stream.is_cut_off:
--            return False
 +        if stream is None:
 +            raise ValueError(request_id)
 +        if stream.is_cut_off:
-+            return False
+             return False
 backpressure wrong_calls_are_refused: more tokens than were promised
 -        if stream.reason is not None or stream.num_put + len(tokens) > stream.max_tokens:
 +        if stream.reason is not None:
@@ -141,10 +134,9 @@ backpressure retry_after_follows_the_readers: one release leaves the window in e
 +        if self.released and self.released[0][0] <= now - self.window_s:
 backpressure random_lives: an ended stream keeps its promise when its client leaves
 -        self._shrink(now, stream, 0)
--        return stream.reason is None and not stream.is_cut_off
 +        if stream.reason is None:
 +            self._shrink(now, stream, 0)
-+        return stream.reason is None and not stream.is_cut_off
+         return stream.reason is None and not stream.is_cut_off
 backpressure the_engine_streams_through_it: tokens that come with the end are lost if others are unread
 -        stream.unread += tokens
 +        stream.unread += tokens if reason is None or not stream.unread else []
@@ -155,18 +147,16 @@ backpressure wrong_calls_are_refused: a window of 0
 -        if min(capacity, patience_s, window_s) <= 0:
 +        if min(capacity, patience_s) <= 0 or window_s < -1e9:
 backpressure wrong_calls_are_refused: an unknown stream reads as empty
--        if stream is None:
+         if stream is None:
 -            raise ValueError(f"stream {request_id!r} is not open")
-+        if stream is None:
 +            return [], None
 backpressure wrong_calls_are_refused: an open id is opened again
 -        if request_id in self.streams or max_tokens < 1:
 +        if max_tokens < 1:
 backpressure random_lives: an empty read ends the stream
 -        if reason is not None:
--            del self.streams[request_id]
 +        if reason is not None or not tokens:
-+            del self.streams[request_id]
+             del self.streams[request_id]
 backpressure random_lives: in the order of their waiting
 -        for request_id, stream in self.streams.items():
 +        for request_id, stream in sorted(self.streams.items(), key=lambda item: item[1].since):
@@ -174,10 +164,8 @@ backpressure a_reader_that_is_too_slow_is_cut_off: the reader still gets the old
 -                stream.is_cut_off, stream.unread, stream.since = True, [], math.inf
 +                stream.is_cut_off, stream.since = True, math.inf
 backpressure a_client_that_leaves: an unknown id is aborted
--        if stream is None:
+         if stream is None:
 -            return False
--        self._shrink(now, stream, 0)
-+        if stream is None:
 +            return True
-+        self._shrink(now, stream, 0)
+         self._shrink(now, stream, 0)
 """

@@ -33,9 +33,8 @@ batching-loop decodes_come_first: the budget is for prompts alone
 +        left = self.budget
 batching-loop decodes_come_first: the shortest prompt first
 -        for request in self.running:
--            count = min(left, request.num_prompt - request.num_computed)
 +        for request in sorted(self.running, key=lambda each: each.num_prompt):
-+            count = min(left, request.num_prompt - request.num_computed)
+             count = min(left, request.num_prompt - request.num_computed)
 batching-loop a_free_slot_is_taken_in_the_next_step: a batch starts when the one before has ended
 -        while self.waiting and self.free:
 +        while self.waiting and self.free and (not self.running or len(self.free) > 1):
@@ -43,13 +42,11 @@ batching-loop a_free_slot_is_taken_in_the_next_step: last come, first served
 -            request = self.waiting.popleft()
 +            request = self.waiting.pop()
 batching-loop a_new_request_starts_a_slot_afresh: it goes on behind the tokens of the last one
--            request.slot = self.free.pop()
-+            request.slot = self.free.pop()
+             request.slot = self.free.pop()
 +            request.num_computed = self.used.get(request.slot, 0)
 +            self.used[request.slot] = 2
 @@
--        self.waiting: deque[Request] = deque()
-+        self.waiting: deque[Request] = deque()
+         self.waiting: deque[Request] = deque()
 +        self.used: dict[int, int] = {}
 batching-loop requests_come_at_any_time: what comes during a step is lost
 -        self.waiting.append(Request(request_id, list(prompt), end, len(prompt)))
@@ -64,24 +61,20 @@ batching-loop an_aborted_request_leaves: the slot of an aborted request is lost
 +        self.running = [each for each in self.running if not each.is_aborted]
 batching-loop an_aborted_request_leaves: only running requests can be aborted
 -        for each in [*self.running, *self.waiting]:
--            if each.request_id == request_id and not each.is_aborted:
 +        for each in self.running:
-+            if each.request_id == request_id and not each.is_aborted:
+             if each.request_id == request_id and not each.is_aborted:
 batching-loop an_abort_while_the_step_runs: its token is delivered
 -            if request.is_aborted:
 -                continue
--            request.num_computed += count
-+            request.num_computed += count
+             request.num_computed += count
 batching-loop an_abort_while_the_step_runs: the slot of a waiting request is given back
 -        self.waiting = deque(each for each in self.waiting if not each.is_aborted)
 -        for request in [each for each in self.running if each.is_aborted]:
--            self._leave(request)
 +        for request in [each for each in [*self.running, *self.waiting] if each.is_aborted]:
-+            self._leave(request)
+             self._leave(request)
 batching-loop an_abort_while_the_step_runs: the slot stays taken
--                outputs.append(self._append(request, token))
+                 outputs.append(self._append(request, token))
 -        self._remove_aborted()
-+                outputs.append(self._append(request, token))
 batching-loop an_id_may_come_again: tokens are delivered by id
 -            if request.is_aborted:
 +            if request.request_id not in self.unfinished:
@@ -89,12 +82,10 @@ batching-loop an_id_may_come_again: an id is used for ever
 -        if request_id in self.unfinished:
 +        if request_id in self.ids:
 @@
--        self.waiting.append(Request(request_id, list(prompt), end, len(prompt)))
-+        self.waiting.append(Request(request_id, list(prompt), end, len(prompt)))
+         self.waiting.append(Request(request_id, list(prompt), end, len(prompt)))
 +        self.ids.add(request_id)
 @@
--        self.waiting: deque[Request] = deque()
-+        self.waiting: deque[Request] = deque()
+         self.waiting: deque[Request] = deque()
 +        self.ids: set[str] = set()
 batching-loop a_failed_step_counts_for_nothing: tokens count as computed before they are
 -        return [self._row(*each) for each in self.rows]
@@ -104,18 +95,15 @@ batching-loop a_failed_step_counts_for_nothing: tokens count as computed before 
 +        return found
 @@
 -            request.num_computed += count
--            if request.num_computed == len(request.tokens):
-+            if request.num_computed == len(request.tokens):
+             if request.num_computed == len(request.tokens):
 batching-loop a_failed_step_counts_for_nothing: its requests are aborted
--        self.rows.clear()
 +        for request, _ in self.rows:
 +            request.is_aborted = True
-+        self.rows.clear()
+         self.rows.clear()
 batching-loop a_failed_step_counts_for_nothing: its requests start again from their first token
--        self.rows.clear()
 +        for request, _ in self.rows:
 +            request.num_computed = 0
-+        self.rows.clear()
+         self.rows.clear()
 batching-loop an_idle_step_is_no_work: a request without tokens
 -        return [self._row(*each) for each in self.rows]
 +        return [self._row(*each) for each in self.rows] or [(0, 0, [])]
@@ -129,15 +117,13 @@ batching-loop the_impossible_is_refused: a budget below the number of slots
 -        if not 1 <= num_slots <= budget:
 +        if not 1 <= num_slots or not budget:
 batching-loop random_lives: an abort in a failing step keeps its slot
--        self.rows.clear()
+         self.rows.clear()
 -        self._remove_aborted()
-+        self.rows.clear()
 batching-loop the_engines_worker_runs_on_it: token ids have ten bits
 -        return request.slot, start, request.tokens[start : start + count]
 +        return request.slot, start, [token & 1023 for token in request.tokens[start : start + count]]
 batching-loop random_lives: an unknown request counts as aborted
--                return True
+                 return True
 -        return False
-+                return True
 +        return True
 """

@@ -17,11 +17,10 @@ block-manager all_or_nothing: keeps the blocks that were free
 -        if missing > len(self._free):
 -            return None
 -        taken = [self._take() for _ in range(missing)]
--        self._tables.setdefault(request, []).extend(taken)
--        return taken
 +        enough = missing <= len(self._free)
 +        taken = [self._take() for _ in range(min(missing, len(self._free)))]
-+        self._tables.setdefault(request, []).extend(taken)
+         self._tables.setdefault(request, []).extend(taken)
+-        return taken
 +        return taken if enough else None
 block-manager all_or_nothing: refuses the last free block
 -        if missing > len(self._free):
@@ -45,17 +44,13 @@ block-manager a_shared_block_is_copied: returns (new, old)
 +        return new, old
 block-manager the_last_owner_writes_in_place: the old block keeps its owner
 -        self._owners[old] -= 1
--        table[index] = new
-+        table[index] = new
+         table[index] = new
 block-manager no_room_for_a_copy_changes_nothing: drops the owner first
--        if not self._free:
--            raise MemoryError("no block is free for the copy")
--        new = self._take()
--        self._owners[old] -= 1
 +        self._owners[old] -= 1
-+        if not self._free:
-+            raise MemoryError("no block is free for the copy")
-+        new = self._take()
+         if not self._free:
+             raise MemoryError("no block is free for the copy")
+         new = self._take()
+-        self._owners[old] -= 1
 block-manager the_last_owner_frees: the first owner frees
 -            self._owners[block] -= 1
 -            if self._owners[block] == 0:
@@ -65,10 +60,9 @@ block-manager the_last_owner_frees: the first owner frees
 block-manager the_last_owner_frees: shared blocks are never freed
 -            self._owners[block] -= 1
 -            if self._owners[block] == 0:
--                self._free.append(block)
 +            if self._owners[block] == 1:
 +                self._owners[block] = 0
-+                self._free.append(block)
+                 self._free.append(block)
 block-manager mistakes_are_refused: frees an unknown request silently
 -        for block in self._tables.pop(request):
 +        for block in self._tables.pop(request, []):
@@ -88,15 +82,12 @@ block-manager num_free_needs_no_search: looks for blocks in the tables
 -        return len(self._free)
 +        return len(set(range(1, len(self._owners))).difference(*self._tables.values()))
 block-manager a_table_grows_by_blocks: returns the whole table
--        self._tables.setdefault(request, []).extend(taken)
+         self._tables.setdefault(request, []).extend(taken)
 -        return taken
-+        self._tables.setdefault(request, []).extend(taken)
 +        return list(self._tables[request])
 block-manager a_table_grows_by_blocks: gives blocks back when fewer tokens are asked for
--        if missing > len(self._free):
--            return None
-+        if missing > len(self._free):
-+            return None
+         if missing > len(self._free):
+             return None
 +        for block in self._tables.get(request, [])[-(-num_tokens // self._block_size) :]:
 +            self._tables[request].remove(block)
 +            self._owners[block] -= 1
@@ -107,10 +98,9 @@ block-manager a_table_is_a_copy: the table itself
 +        return self._tables.get(request, [])
 block-manager no_tokens_make_an_empty_table: a request without blocks has no table
 -        self._tables.setdefault(request, []).extend(taken)
--        return taken
 +        if taken:
 +            self._tables.setdefault(request, []).extend(taken)
-+        return taken
+         return taken
 block-manager mistakes_are_refused: an unknown parent has an empty table
 -        table = self._tables[parent]
 +        table = self._tables.get(parent, [])

@@ -5,10 +5,9 @@ chunked-prefill a_prompt_alone_gets_the_whole_step: chunks although no request d
 -        if decodes == 0:
 +        if decodes < 0:
 chunked-prefill a_prompt_alone_gets_the_whole_step: steps without decodes teach nothing
--        self.last = prompt_tokens
 +        if not decodes:
 +            return
-+        self.last = prompt_tokens
+         self.last = prompt_tokens
 chunked-prefill the_first_chunk_is_small: starts with the largest chunk
 -            return self.least
 +            return self.most
@@ -38,10 +37,8 @@ chunked-prefill a_shorter_step_lowers_the_base: the base falls in steps of decod
 +        self.base = self.base
 chunked-prefill a_shorter_step_lowers_the_base: steps with few prompt tokens do not lower it
 -        self.base = min(self.base, seconds)
--        if prompt_tokens < self.least:
--            return
-+        if prompt_tokens < self.least:
-+            return
+         if prompt_tokens < self.least:
+             return
 +        self.base = min(self.base, seconds)
 chunked-prefill cost_rises_at_once_and_falls_slowly: the mean in both directions
 -        if self.cost is None or new > self.cost:
@@ -78,9 +75,8 @@ chunked-prefill a_cost_of_zero_is_no_error: divides by it
 +        fits = math.floor(room / self.cost)
 chunked-prefill a_cost_of_zero_is_no_error: takes it for an unknown cost
 -        if self.cost is None:
--            return self.least
 +        if not self.cost:
-+            return self.least
+             return self.least
 chunked-prefill wrong_settings_are_refused: an aim above 1 is kept
 -        if not (0 < aim <= 1 and 0 < release <= 1):
 +        if not (0 < aim and 0 < release <= 1):

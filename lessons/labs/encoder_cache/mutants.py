@@ -22,8 +22,7 @@ encoder-cache a_chunk_ends_before_what_does_not_fit: entries without owners take
 +        room, counted = self.capacity - self.num_cached, set()
 encoder-cache a_chunk_ends_before_what_does_not_fit: each image is compared with all the room
 -            room -= size
--            counted.add(mm_hash)
-+            counted.add(mm_hash)
+             counted.add(mm_hash)
 encoder-cache a_chunk_ends_before_what_does_not_fit: an image that is not read counts
 -        return [image for image in self.images[request_id] if image[1] < end and start < image[1] + image[2]]
 +        return [image for image in self.images[request_id] if image[1] <= end and start < image[1] + image[2]]
@@ -57,39 +56,31 @@ encoder-cache the_longest_without_owner_is_evicted: all that can be evicted is
 +        while self.idle and created and self.num_cached + sum(created.values()) + len(self.evicted) > self.capacity:
 encoder-cache in_order_of_position: the end of a prompt is evicted first
 -        for mm_hash, offset, size in self.images.get(request_id, []):
--            if offset + size <= num_computed:
 +        for mm_hash, offset, size in reversed(self.images.get(request_id, [])):
-+            if offset + size <= num_computed:
+             if offset + size <= num_computed:
 encoder-cache in_order_of_position: new hashes sorted by name
 -        return list(created)
 +        return sorted(created)
 encoder-cache a_look_is_no_use: fit evicts to make room
--            room -= size
--            counted.add(mm_hash)
-+            room -= size
-+            counted.add(mm_hash)
+             room -= size
+             counted.add(mm_hash)
 +            while mm_hash not in self.size and self.num_cached + size > self.capacity and self.idle:
 +                gone, _ = self.idle.popitem(last=False)
 +                self.num_cached -= self.size.pop(gone)
 +                self.evicted[gone] = None
 encoder-cache a_look_is_no_use: fit refreshes what it finds
--            room -= size
--            counted.add(mm_hash)
-+            room -= size
-+            counted.add(mm_hash)
+             room -= size
+             counted.add(mm_hash)
 +            if mm_hash in self.idle:
 +                self.idle.move_to_end(mm_hash)
 encoder-cache a_row_keeps_what_it_reads: image by image, so a new one evicts a later one
--            if mm_hash not in self.size:
--                created[mm_hash] = size
--            self.idle.pop(mm_hash, None)
-+            if mm_hash not in self.size:
-+                created[mm_hash] = size
+             if mm_hash not in self.size:
+                 created[mm_hash] = size
 +                while self.num_cached + sum(created.values()) > self.capacity:
 +                    gone, _ = self.idle.popitem(last=False)
 +                    self.num_cached -= self.size.pop(gone)
 +                    self.evicted[gone] = None
-+            self.idle.pop(mm_hash, None)
+             self.idle.pop(mm_hash, None)
 encoder-cache twice_in_one_prompt: the owner is the request
 -            self.owners[mm_hash].add((request_id, offset))
 +            self.owners[mm_hash].add((request_id, 0))
@@ -136,10 +127,9 @@ encoder-cache num_free_needs_no_sum: adds up the entries with owners
 -        return self.capacity - self.num_owned
 +        return self.capacity - sum(self.size[each] for each in self.owners)
 encoder-cache wrong_calls_are_refused: fit of an unknown id allows all
--        room, counted = self.num_free, set()
 +        if request_id not in self.images:
 +            return count
-+        room, counted = self.num_free, set()
+         room, counted = self.num_free, set()
 encoder-cache a_chunk_ends_before_what_does_not_fit: one embedding is taken from the start
 -        self.num_cached = self.num_owned = 0
 +        self.num_cached = self.num_owned = 1

@@ -41,9 +41,8 @@ fair-share an_unknown_id_is_no_error: finishing twice
 -        self.starts.pop(request_id, None)
 +        del self.starts[request_id]
 fair-share a_refused_call_changes_nothing: charged before the check
--        if request_id in self.starts:
 +        self.last[tenant] = self.last.get(tenant, 0.0) + tokens
-+        if request_id in self.starts:
+         if request_id in self.starts:
 fair-share a_refused_call_changes_nothing: an unfinished id is taken again
 -        if request_id in self.starts:
 +        if request_id is None:

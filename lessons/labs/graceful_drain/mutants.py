@@ -3,9 +3,8 @@
 MUTANTS = """
 graceful-drain a_serving_replica_admits: an empty replica is stopped, signal or not
 -        if not self.is_signalled:
--            return "serving"
 +        if not self.is_signalled and (self.in_flight or now < 1e5):
-+            return "serving"
+             return "serving"
 graceful-drain a_serving_replica_admits: not live without requests
 -        return 200 if state == "serving" or (probe == "live" and state != "stopped") else 503
 +        return 200 if self.in_flight and state != "stopped" else 503
@@ -51,19 +50,16 @@ graceful-drain it_stops_when_empty: an unknown id ends it all
 +            self.in_flight.pop(request_id if request_id else next(iter(self.in_flight), ""), None)
 graceful-drain signals_move_on: a second signal is ignored
 -        elif state == "draining":
--            self.deadline = now
 +        elif state == "nothing":
-+            self.deadline = now
+             self.deadline = now
 graceful-drain signals_move_on: a second signal starts the time again
--        elif state == "draining":
+         elif state == "draining":
 -            self.deadline = now
-+        elif state == "draining":
 +            self.deadline = now + self.limit_s
 graceful-drain signals_move_on: while aborting a signal changes nothing
 -        elif state == "aborting":
--            self.last = now
 +        elif state == "nothing":
-+            self.last = now
+             self.last = now
 graceful-drain an_abort_has_a_limit: it waits for requests that never end
 -        if not self.in_flight or now >= min(self.last, self.deadline + self.abort_s):
 +        if not self.in_flight or now >= self.last:

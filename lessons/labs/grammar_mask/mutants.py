@@ -75,9 +75,8 @@ grammar-mask the_words_have_the_engines_layout: a word too many
 grammar-mask accept_is_all_or_nothing: the allowed prefix is kept
 -        if len(states) < len(token_ids):
 -            return False
--        self.path += states
+         self.path += states
 -        return True
-+        self.path += states
 +        return len(states) == len(token_ids)
 grammar-mask accept_is_all_or_nothing: each token is tried from the same state
 -            here = after
@@ -110,13 +109,11 @@ grammar-mask each_state_is_asked_for_once: a state is asked for whenever it is v
 -        found = self.states.get(number)
 +        found = None
 grammar-mask each_state_is_asked_for_once: states are kept for one mask
--        allowed = [*self.eos] if self._state(number)[1] else []
 +        self.states.clear()
-+        allowed = [*self.eos] if self._state(number)[1] else []
+         allowed = [*self.eos] if self._state(number)[1] else []
 grammar-mask a_mask_is_built_once: a mask for each request
--        return Place(self)
 +        self.masks = {ENDED: self.masks[ENDED]}
-+        return Place(self)
+         return Place(self)
 grammar-mask a_mask_is_built_once: a copy for each caller
 -        return self.grammar._mask(self.path[-1])
 +        return self.grammar._mask(self.path[-1])[:]

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lessons.course.checking import Learner, check, smallest
-from lessons.course.native import Grid, Out, about, near, run, run_triton, shared_work, walls, watched
+from lessons.course.native import Grid, Out, about, near, run, run_triton
+from lessons.labs.kernel_checks import check_accesses
 
 LAB = "int4-gemv"
 FUNCTION = "int4_gemv"
@@ -154,43 +155,13 @@ def groups_that_are_no_power_of_two(learner: Learner) -> None:
     smallest(sizes, lambda size: compare(learner, Case(5, 3 * size, size, seed=size)))
 
 
-@check("cpp-int4-gemv")
-@check("cuda-int4-gemv")
-def it_stays_inside_its_arrays(learner: Learner) -> None:
-    """No number beside an array is read or written, and no memory stays allocated."""
-    sizes = (
-        [(1, 8, 8), (3, 24, 8), (5, 80, 40)]
-        if learner.language == "cpp"
-        else [(1, 8, 8), (3, 32, 8), (5, 64, 32)]
-    )
-    with walls(learner):
-        smallest(sizes, lambda size: compare(learner, Case(*size)))
-
-
-@check("cuda-int4-gemv")
-def no_two_threads_race(learner: Learner) -> None:
-    """Whatever one thread changes and another uses is ordered: by a barrier, an exchange of the warp, or atomicAdd."""
-    with watched(learner):
-        smallest([(1, 8, 8), (3, 32, 8), (5, 64, 32)], lambda size: compare(learner, Case(*size)))
-
-
-@check("cuda-int4-gemv")
-def the_threads_share_the_work(learner: Learner) -> None:
-    """No thread of a block makes more than three times its share of the block's accesses to memory."""
-    shared_work(
-        learner, lambda: compare(learner, Case(4, 4_096, 128)), "4 rows of 4,096 columns, groups of 128"
-    )
-
-
-@check("triton-int4-gemv")
-def it_stays_inside_its_tensors(learner: Learner) -> None:
-    """Every load and store is masked where it would leave its tensors, and no result depends on a hidden lane."""
-    with walls(learner):
-        smallest([(1, 8, 8), (3, 32, 8), (5, 64, 32)], lambda size: compare(learner, Case(*size)))
-
-
-@check("triton-int4-gemv")
-def the_kernels_store_the_result(learner: Learner) -> None:
-    """Each number that a function returns or changes was stored by a kernel of the file, none by torch."""
-    with watched(learner):
-        smallest([(1, 8, 8), (3, 32, 8), (5, 64, 32)], lambda size: compare(learner, Case(*size)))
+check_accesses(
+    LAB,
+    lambda learner, size: compare(learner, Case(*size)),
+    cpp=[(1, 8, 8), (3, 24, 8), (5, 80, 40)],
+    cuda=[(1, 8, 8), (3, 32, 8), (5, 64, 32)],
+    triton=[(1, 8, 8), (3, 32, 8), (5, 64, 32)],
+    launches={
+        "4 rows of 4,096 columns, groups of 128": lambda learner: compare(learner, Case(4, 4_096, 128)),
+    },
+)

@@ -54,9 +54,8 @@ cuda-int4-gemv rows_of_any_number: a row for each block
 -    const int row = blockIdx.x * WARPS + warp_id(), groups = columns / group_size;
 +    const int row = blockIdx.x, groups = columns / group_size;
 cuda-int4-gemv groups_of_many_sizes: lanes without columns leave before the sum
--    float sum = 0;
 +    if (lane_id() * COLUMNS >= columns) return;
-+    float sum = 0;
+     float sum = 0;
 cuda-int4-gemv long_rows: one word for each lane
 -    for (int column = lane_id() * COLUMNS; column < columns; column += WARP * COLUMNS) {
 +    for (int column = lane_id() * COLUMNS; column < min(columns, WARP * COLUMNS); column += WARP * COLUMNS) {
@@ -93,10 +92,9 @@ cpp-int4-gemv it_stays_inside_its_arrays: the factors are never freed
 -             out + row, factors.data());
 +             out + row, factors);
 cuda-int4-gemv it_stays_inside_its_arrays: reads the number behind the last of x
--    float sum = 0;
 +    const volatile float next = x[columns];
 +    (void)next;
-+    float sum = 0;
+     float sum = 0;
 cuda-int4-gemv no_two_threads_race: the lanes add to one number without an atomic
 -    sum = reduce_lanes<WARP>(sum, Sum());
 -    if (lane_id() == 0) out[row] = sum;
@@ -120,12 +118,10 @@ triton-int4-gemv the_kernels_store_the_result: torch computes, and no kernel run
 +    weights = (nibbles - zero[:, :, None]) * scale[:, :, None]
 +    return (weights.view(rows, -1) @ x.double()).float()
 cpp-int4-gemv random_matrices: the last of 11 to 16 rows is left out
--    for (int row = 0, count; row < rows; row += count) {
 +    rows -= rows > 10 && rows < 17;
-+    for (int row = 0, count; row < rows; row += count) {
+     for (int row = 0, count; row < rows; row += count) {
 triton-int4-gemv one_group_by_the_definition: the sum is kept in a half
--        sums += dots * tl.load(scale + row * groups + group, mask=real, other=0.0)
-+        sums += dots * tl.load(scale + row * groups + group, mask=real, other=0.0)
+         sums += dots * tl.load(scale + row * groups + group, mask=real, other=0.0)
 +        sums = sums.to(tl.float16).to(tl.float32)
 triton-int4-gemv one_group_by_the_definition: a column is returned
 -    return out

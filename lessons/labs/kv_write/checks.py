@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from lessons.course.checking import Failed, Learner, check, smallest
-from lessons.course.native import Grid, Out, about, run, run_triton, shared_work, walls, watched
+from lessons.course.native import Grid, Out, about, run, run_triton
+from lessons.labs.kernel_checks import check_accesses
 
 LAB = "kv-write"
 FUNCTION = "reshape_and_cache"
@@ -144,41 +145,11 @@ def any_head_size(learner: Learner) -> None:
     smallest([1, 3, 13, 100], lambda dim: compare(learner, Case((7, 18), head_dim=dim)))
 
 
-@check("cpp-kv-write")
-@check("cuda-kv-write")
-def it_stays_inside_its_arrays(learner: Learner) -> None:
-    """No number beside an array is read or written, and no memory stays allocated."""
-    sizes = [1, 3, 13, 100] if learner.language == "cpp" else [4, 20, 128]
-    with walls(learner):
-        smallest(sizes, lambda dim: compare(learner, Case((3, 6, -1, 21), head_dim=dim, block_size=4)))
-
-
-@check("cuda-kv-write")
-def no_two_threads_race(learner: Learner) -> None:
-    """Whatever one thread changes and another uses is ordered: by a barrier, an exchange of the warp, or atomicAdd."""
-    with watched(learner):
-        smallest([4, 20, 128], lambda dim: compare(learner, Case((3, 6, -1, 21), head_dim=dim, block_size=4)))
-
-
-@check("cuda-kv-write")
-def the_threads_share_the_work(learner: Learner) -> None:
-    """No thread of a block makes more than three times its share of the block's accesses to memory."""
-    shared_work(learner, lambda: compare(learner, Case((7,), 8, 128)), "1 token, 8 kv heads of 128")
-
-
-@check("triton-kv-write")
-def it_stays_inside_its_tensors(learner: Learner) -> None:
-    """Every load and store is masked where it would leave its tensors, and no result depends on a hidden lane."""
-    with walls(learner):
-        smallest(
-            [1, 3, 13, 100], lambda dim: compare(learner, Case((3, 6, -1, 21), head_dim=dim, block_size=4))
-        )
-
-
-@check("triton-kv-write")
-def the_kernels_store_the_result(learner: Learner) -> None:
-    """Each number that a function returns or changes was stored by a kernel of the file, none by torch."""
-    with watched(learner):
-        smallest(
-            [1, 3, 13, 100], lambda dim: compare(learner, Case((3, 6, -1, 21), head_dim=dim, block_size=4))
-        )
+check_accesses(
+    LAB,
+    lambda learner, dim: compare(learner, Case((3, 6, -1, 21), head_dim=dim, block_size=4)),
+    cpp=[1, 3, 13, 100],
+    cuda=[4, 20, 128],
+    triton=[1, 3, 13, 100],
+    launches={"1 token, 8 kv heads of 128": lambda learner: compare(learner, Case((7,), 8, 128))},
+)

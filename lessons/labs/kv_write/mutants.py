@@ -66,15 +66,13 @@ cpp-kv-write it_stays_inside_its_arrays: copies whole vectors through a buffer
 +            std::memcpy(buffer, key + from + head * head_dim, (bytes + 31) / 32 * 32);
 +            std::memcpy(to + head * page, buffer, bytes);
 cpp-kv-write it_stays_inside_its_arrays: a buffer for each token, never freed
--        const int64_t from = int64_t(token) * stride;
-+        const int64_t from = int64_t(token) * stride;
+         const int64_t from = int64_t(token) * stride;
 +        static float* volatile buffer;
 +        buffer = new float[head_dim + 16];
 cuda-kv-write it_stays_inside_its_arrays: reads the slot of the next token
--    const int64_t page = int64_t(block_size) * head_dim;
 +    const volatile int64_t next = slots[blockIdx.x + 1];
 +    (void)next;
-+    const int64_t page = int64_t(block_size) * head_dim;
+     const int64_t page = int64_t(block_size) * head_dim;
 cuda-kv-write no_two_threads_race: one thread clears the slot, and no barrier follows
 -    // neighbouring threads move neighbouring pieces of 16 bytes
 +    for (int i = 0; threadIdx.x == 0 && i < kv_heads * head_dim; ++i) to[i / head_dim * page + i % head_dim] = 0;
@@ -100,11 +98,9 @@ cpp-kv-write one_token: keys in the place of values
 -            std::memcpy(to + (kv_heads + head) * page, value + from + head * head_dim, bytes);
 +            std::memcpy(to + (kv_heads + head) * page, key + from + head * head_dim, bytes);
 cpp-kv-write one_token: a block is cleared when its first slot is written
--        const int64_t from = int64_t(token) * stride;
-+        const int64_t from = int64_t(token) * stride;
+         const int64_t from = int64_t(token) * stride;
 +        if (slot % block_size == 0) std::memset(to, 0, sizeof(float) * 2 * kv_heads * page);
 triton-kv-write one_token: a copy of kv is written
--    tokens, kv_heads, dim = key.shape
-+    tokens, kv_heads, dim = key.shape
+     tokens, kv_heads, dim = key.shape
 +    kv = kv.clone()
 """

@@ -6,9 +6,8 @@ lora-batching the_base_model_needs_no_slot: the base model is an adapter too
 -            return -1
 +        pass
 lora-batching the_base_model_needs_no_slot: the base model waits behind a closed slot
--        if not adapter:
+         if not adapter:
 -            return -1
-+        if not adapter:
 +            return -1 if self.closed < 0 else None
 lora-batching an_adapter_is_shared: one request per slot
 -        elif slot == self.closed:
@@ -26,11 +25,9 @@ lora-batching a_slot_in_use_is_not_replaced: an adapter in use is replaced
 -            slot = next(iter(self.idle))
 +            slot = next(iter(self.idle), 0)
 lora-batching idle_adapters_stay: an idle slot is emptied
--            if not self.users[slot]:
--                self.idle[slot] = None
-+            if not self.users[slot]:
+             if not self.users[slot]:
 +                self.slot_of.pop(self._adapter_in(slot))
-+                self.idle[slot] = None
+                 self.idle[slot] = None
 +                self.idle.move_to_end(slot, last=False)
 lora-batching idle_adapters_stay: the last empty slot first
 -        self.idle: OrderedDict[int, None] = OrderedDict.fromkeys(range(max_loras))
@@ -46,28 +43,23 @@ lora-batching the_longest_idle_is_replaced: the replaced adapter is still found
 -            self.slot_of = {name: at for name, at in self.slot_of.items() if at != slot}
 +            pass
 lora-batching the_longest_idle_is_replaced: a slot in use again keeps its place in the order
--        self.idle.pop(slot, None)
 +        if self.users[slot] == 1 and adapter in self.slot_of:
 +            self.stale = {**getattr(self, "stale", {}), slot: list(self.idle).index(slot)}
-+        self.idle.pop(slot, None)
+         self.idle.pop(slot, None)
 @@
--            if not self.users[slot]:
--                self.idle[slot] = None
-+            if not self.users[slot]:
-+                self.idle[slot] = None
+             if not self.users[slot]:
+                 self.idle[slot] = None
 +                if self.stale.get(slot, 1) == 0:
 +                    self.idle.move_to_end(slot, last=False)
 lora-batching others_overtake: strictly in order
--                self.closed, self.closed_for = self._choose(waiting), request_id
-+                self.closed, self.closed_for = self._choose(waiting), request_id
+                 self.closed, self.closed_for = self._choose(waiting), request_id
 +            if slot is None:
 +                break
 lora-batching one_slot_closes: no slot closes, as in vLLM
 -                self.closed, self.closed_for = self._choose(waiting), request_id
 +                pass
 lora-batching one_slot_closes: it closes in the next step
--        started: list[tuple[str, int]] = []
-+        started: list[tuple[str, int]] = []
+         started: list[tuple[str, int]] = []
 +        late = self.closed
 @@
 -        return started, self.closed
@@ -75,14 +67,12 @@ lora-batching one_slot_closes: it closes in the next step
 +        return started, closed
 lora-batching one_slot_closes: another slot closes for each request
 -            elif self.closed < 0:
--                self.closed, self.closed_for = self._choose(waiting), request_id
 +            else:
-+                self.closed, self.closed_for = self._choose(waiting), request_id
+                 self.closed, self.closed_for = self._choose(waiting), request_id
 lora-batching it_stays_closed_until_the_request_starts: chosen again in each step
--        started: list[tuple[str, int]] = []
 +        if self.closed >= 0:
 +            self.closed = self._choose(waiting)
-+        started: list[tuple[str, int]] = []
+         started: list[tuple[str, int]] = []
 lora-batching it_stays_closed_until_the_request_starts: it opens in the next step
 -                if request_id == self.closed_for:
 -                    self.closed = -1
@@ -99,12 +89,10 @@ lora-batching seats_are_limited: the limit is not looked at
 -                break
 +            pass
 lora-batching seats_are_limited: a slot closes without a seat
--            if len(started) == seats:
--                break
-+            if len(started) == seats:
+             if len(started) == seats:
 +                if self.closed < 0 and adapter and adapter not in self.slot_of and not self.idle:
 +                    self.closed, self.closed_for = self._choose(waiting), request_id
-+                break
+                 break
 lora-batching no_request_starves: no slot closes while the queue is long
 -            elif self.closed < 0:
 +            elif self.closed < 0 and len(waiting) < 3:
@@ -112,15 +100,13 @@ lora-batching the_longest_idle_is_replaced: ends of one step in reverse
 -        for request_id in ended:
 +        for request_id in reversed(ended):
 lora-batching a_client_that_leaves_opens_it: a call without seats returns early
--        for request_id in ended:
 +        if not seats:
 +            return [], self.closed
-+        for request_id in ended:
+         for request_id in ended:
 lora-batching random_traffic: the base model uses the last slot
 -        if slot >= 0:
--            self.users[slot] -= 1
 +        if slot is not None:
-+            self.users[slot] -= 1
+             self.users[slot] -= 1
 lora-batching the_engine_runs_it: the slot with the fewest users is replaced
 -            if not self.idle:
 -                return None

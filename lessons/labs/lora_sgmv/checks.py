@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lessons.course.checking import Failed, Learner, check, smallest
-from lessons.course.native import Grid, Out, about, near, run, run_triton, shared_work, walls, watched
+from lessons.course.native import Grid, Out, about, near, run, run_triton
+from lessons.labs.kernel_checks import check_accesses
 
 LAB = "lora-sgmv"
 SHRINK, EXPAND = "lora_shrink", "lora_expand"
@@ -234,54 +235,15 @@ def threads_run_in_any_order(learner: Learner) -> None:
     smallest(cases, lambda case: compare(learner, case, backwards=True))
 
 
-@check("cpp-lora-sgmv")
-@check("cuda-lora-sgmv")
-def it_stays_inside_its_arrays(learner: Learner) -> None:
-    """No number beside an array is read or written, and no memory stays allocated."""
-    sizes = (
-        [(1, 1, 1), (17, 33, 5), (36, 20, 8)]
-        if learner.language == "cpp"
-        else [(4, 4, 4), (36, 20, 8), (132, 260, 16)]
-    )
-    with walls(learner):
-        smallest(sizes, lambda size: compare(learner, Case((1, 0, 0, -1), (1, size[2]), size[2], *size[:2])))
-
-
-@check("cuda-lora-sgmv")
-def no_two_threads_race(learner: Learner) -> None:
-    """Whatever one thread changes and another uses is ordered: by a barrier, an exchange of the warp, or atomicAdd."""
-    with watched(learner):
-        smallest(
-            [(4, 4, 4), (36, 20, 8), (132, 260, 16)],
-            lambda size: compare(learner, Case((1, 0, 0, -1), (1, size[2]), size[2], *size[:2])),
-        )
-
-
 BIG = Case((0,) * 8, (16,), 16, 1_024, 512)
-
-
-@check("cuda-lora-sgmv")
-def the_threads_share_the_work(learner: Learner) -> None:
-    """No thread of a block makes more than three times its share of the block's accesses to memory."""
-    shared_work(learner, lambda: compare(learner, BIG, SHRINK), f"lora_shrink, {BIG}")
-    shared_work(learner, lambda: compare(learner, BIG, EXPAND), f"lora_expand, {BIG}")
-
-
-@check("triton-lora-sgmv")
-def it_stays_inside_its_tensors(learner: Learner) -> None:
-    """Every load and store is masked where it would leave its tensors, and no result depends on a hidden lane."""
-    with walls(learner):
-        smallest(
-            [(1, 1, 1), (17, 33, 5), (36, 20, 8)],
-            lambda size: compare(learner, Case((1, 0, 0, -1), (1, size[2]), size[2], *size[:2])),
-        )
-
-
-@check("triton-lora-sgmv")
-def the_kernels_store_the_result(learner: Learner) -> None:
-    """Each number that a function returns or changes was stored by a kernel of the file, none by torch."""
-    with watched(learner):
-        smallest(
-            [(1, 1, 1), (17, 33, 5), (36, 20, 8)],
-            lambda size: compare(learner, Case((1, 0, 0, -1), (1, size[2]), size[2], *size[:2])),
-        )
+check_accesses(
+    LAB,
+    lambda learner, size: compare(learner, Case((1, 0, 0, -1), (1, size[2]), size[2], *size[:2])),
+    cpp=[(1, 1, 1), (17, 33, 5), (36, 20, 8)],
+    cuda=[(4, 4, 4), (36, 20, 8), (132, 260, 16)],
+    triton=[(1, 1, 1), (17, 33, 5), (36, 20, 8)],
+    launches={
+        f"lora_shrink, {BIG}": lambda learner: compare(learner, BIG, SHRINK),
+        f"lora_expand, {BIG}": lambda learner: compare(learner, BIG, EXPAND),
+    },
+)

@@ -35,15 +35,13 @@ metrics-exporter labels_make_series: the order of values does not matter
 -        series: dict[str, Any] = metric["series"].setdefault(values, new)
 +        series: dict[str, Any] = metric["series"].setdefault(tuple(sorted(values)), new)
 metrics-exporter labels_make_series: touch resets
--        self._series(name, KINDS, values)
-+        self._series(name, KINDS, values)
+         self._series(name, KINDS, values)
 +        del self.metrics[name]["series"][values]
 +        self._series(name, KINDS, values)
 metrics-exporter labels_make_series: a metric without labels appears with its first value
 -        if not labels:
--            self.touch(name)
 +        if name == "":
-+            self.touch(name)
+             self.touch(name)
 metrics-exporter texts_are_escaped: the backslash comes last
 -    return text.replace("\\", "\\\\").replace("\n", "\\n")
 +    return text.replace("\n", "\\n").replace("\\", "\\\\")
@@ -74,10 +72,9 @@ metrics-exporter wrong_declarations_are_refused: a histogram may have a label le
 -        if wrong or len(set(labels)) < len(labels) or (kind == "histogram" and "le" in labels):
 +        if wrong or len(set(labels)) < len(labels):
 metrics-exporter a_refused_call_changes_nothing: a series appears before the check
--        if metric is None or metric["kind"] not in kinds or len(values) != len(metric["labels"]):
 +        if metric is not None and len(values) == len(metric["labels"]):
 +            self.metrics[name]["series"].setdefault(values, {"sum": 0.0, "counts": [0] * (len(metric["bounds"]) + 1)})
-+        if metric is None or metric["kind"] not in kinds or len(values) != len(metric["labels"]):
+         if metric is None or metric["kind"] not in kinds or len(values) != len(metric["labels"]):
 metrics-exporter a_refused_call_changes_nothing: any number of label values
 -        if metric is None or metric["kind"] not in kinds or len(values) != len(metric["labels"]):
 +        if metric is None or metric["kind"] not in kinds:
@@ -91,9 +88,8 @@ metrics-exporter a_quantile_is_interpolated: from 0 in each bucket
 -    low, below = (bounds[place - 1], counts[place - 1]) if place else (0.0, 0.0)
 +    low, below = (0.0, counts[place - 1]) if place else (0.0, 0.0)
 metrics-exporter quantiles_at_the_edges: infinity beyond the last bound
--    if place == len(bounds) - 1:
+     if place == len(bounds) - 1:
 -        return bounds[-2]
-+    if place == len(bounds) - 1:
 +        return math.inf
 metrics-exporter quantiles_at_the_edges: a negative first bucket begins at 0
 -    if place == 0 and bounds[0] <= 0:

@@ -11,9 +11,8 @@ ngram-drafter drafts_follow_the_earlier_ending: the ending finds itself
 -                ngram = tuple(text[end - size :])
 -                if not self._first or ngram not in followers:
 -                    followers[ngram] = end
--            text.append(token)
 +                pass
-+            text.append(token)
+             text.append(token)
 +            for size in self._sizes:
 +                followers[tuple(text[-size:])] = len(text)
 ngram-drafter the_longest_ending_counts: the shortest first
@@ -51,9 +50,8 @@ ngram-drafter short_endings_are_not_enough: min_n is not enough either
 +        self._sizes = range(min_n + (min_n < max_n), max_n + 1)
 ngram-drafter occurrences_may_overlap: they may not
 -                return text[start : start + k]
--        return []
 +                return text[start : start + k] if start <= len(text) - size else []
-+        return []
+         return []
 ngram-drafter no_more_than_k: everything that followed
 -                return text[start : start + k]
 +                return text[start:]
@@ -64,10 +62,9 @@ ngram-drafter no_more_than_k: a negative k counts from the end
 -            start = self._followers.get(tuple(text[-size:]), 0) if k > 0 and size < len(text) else 0
 +            start = self._followers.get(tuple(text[-size:]), 0) if k and size < len(text) else 0
 ngram-drafter pieces_are_one_text: n-grams end with their piece
--                ngram = tuple(text[end - size :])
 +                if size > end - begin:
 +                    break
-+                ngram = tuple(text[end - size :])
+                 ngram = tuple(text[end - size :])
 @@
 -        text, followers = self._text, self._followers
 +        text, followers, begin = self._text, self._followers, len(self._text)
@@ -77,9 +74,7 @@ ngram-drafter pieces_are_one_text: drafts become text
 +                self.extend(drafts)
 +                return drafts
 ngram-drafter pieces_are_one_text: the first piece is kept, not copied
--        text, followers = self._text, self._followers
--        for token in token_ids:
-+        text, followers = self._text, self._followers
+         text, followers = self._text, self._followers
 +        if not text:
 +            self._text = text = token_ids
 +            for end in range(1, len(text)):
@@ -89,16 +84,15 @@ ngram-drafter pieces_are_one_text: the first piece is kept, not copied
 +                        if not self._first or ngram not in followers:
 +                            followers[ngram] = end
 +            return
-+        for token in token_ids:
+         for token in token_ids:
 ngram-drafter drafters_share_nothing: one index for all requests
 -        self._followers: dict[tuple[int, ...], int] = {}
 +        self._followers = INDEX
 @@
--class NgramDrafter:
 +INDEX: dict[tuple[int, ...], int] = {}
 +
 +
-+class NgramDrafter:
+ class NgramDrafter:
 ngram-drafter bad_sizes_are_refused: an ending of no tokens
 -        if not 1 <= min_n <= max_n:
 +        if not 0 <= min_n <= max_n:
@@ -113,15 +107,12 @@ ngram-drafter random_texts: the index knows hashes, not n-grams
 +            found = (size, sum(text[-size:]))
 +            start = self._followers.get(found, 0) if k > 0 and size < len(text) else 0
 ngram-drafter a_step_costs_the_same_in_a_long_text: a search of the bytes in every step
--        text, followers = self._text, self._followers
--        for token in token_ids:
 +        self._data += array("i", token_ids).tobytes()
-+        text, followers = self._text, self._followers
-+        for token in token_ids:
+         text, followers = self._text, self._followers
+         for token in token_ids:
 @@
--        self._text: list[int] = []
 +        self._data = b""
-+        self._text: list[int] = []
+         self._text: list[int] = []
 @@
 -            start = self._followers.get(tuple(text[-size:]), 0) if k > 0 and size < len(text) else 0
 -            if start:
@@ -130,9 +121,8 @@ ngram-drafter a_step_costs_the_same_in_a_long_text: a search of the bytes in eve
 +            if place >= 0 and size < len(text):
 +                return text[place // 4 + size : place // 4 + size + k]
 @@
--from collections.abc import Sequence
 +from array import array
-+from collections.abc import Sequence
+ from collections.abc import Sequence
 ngram-drafter a_step_costs_the_same_in_a_long_text: one index of the shortest n-grams, then a walk over their places
 -                ngram = tuple(text[end - size :])
 -                if not self._first or ngram not in followers:
@@ -140,17 +130,15 @@ ngram-drafter a_step_costs_the_same_in_a_long_text: one index of the shortest n-
 +                if size == self._sizes[0]:
 +                    followers.setdefault(tuple(text[end - size :]), []).append(end)
 @@
--        for size in reversed(self._sizes):
++        places = self._followers.get(tuple(text[-self._sizes[0] :]), [])
+         for size in reversed(self._sizes):
 -            start = self._followers.get(tuple(text[-size:]), 0) if k > 0 and size < len(text) else 0
 -            if start:
 -                return text[start : start + k]
--        return []
-+        places = self._followers.get(tuple(text[-self._sizes[0] :]), [])
-+        for size in reversed(self._sizes):
 +            for start in reversed(places):
 +                if text[start - size : start] == text[-size:]:
 +                    return text[start : start + k]
-+        return []
+         return []
 ngram-drafter the_engine_drafts_with_it: token ids have ten bits
 -            text.append(token)
 +            text.append(token & 1023)
@@ -159,7 +147,6 @@ ngram-drafter a_step_costs_the_same_in_a_long_text: extend makes a new list of t
 +            text = self._text = [*text, token] if len(text) % 2 else text + [token]
 ngram-drafter a_step_costs_the_same_in_a_long_text: propose looks at a copy of the text
 -        text = self._text
--        for size in reversed(self._sizes):
 +        text = list(self._text)
-+        for size in reversed(self._sizes):
+         for size in reversed(self._sizes):
 """

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lessons.course.checking import Learner, check, smallest
-from lessons.course.native import Grid, Out, about, near, run, run_triton, shared_work, walls, watched
+from lessons.course.native import Grid, Out, about, near, run, run_triton
+from lessons.labs.kernel_checks import check_accesses
 
 LAB = "paged-decode"
 FUNCTION = "paged_decode"
@@ -204,39 +205,12 @@ def threads_run_in_any_order(learner: Learner) -> None:
     smallest([3, 9, 40], lambda length: compare(learner, Case((length, 2), seed=length), backwards=True))
 
 
-@check("cpp-paged-decode")
-@check("cuda-paged-decode")
-def it_stays_inside_its_arrays(learner: Learner) -> None:
-    """No number beside an array is read or written, and no memory stays allocated."""
-    sizes = [1, 3, 20, 32] if learner.language == "cpp" else [32, 96]
-    with walls(learner):
-        smallest(sizes, lambda dim: compare(learner, Case((4, 9), head_dim=dim, seed=dim)))
-
-
-@check("cuda-paged-decode")
-def no_two_threads_race(learner: Learner) -> None:
-    """Whatever one thread changes and another uses is ordered: by a barrier, an exchange of the warp, or atomicAdd."""
-    with watched(learner):
-        smallest([32, 96], lambda dim: compare(learner, Case((4, 9), head_dim=dim, seed=dim)))
-
-
-@check("cuda-paged-decode")
-def the_threads_share_the_work(learner: Learner) -> None:
-    """No thread of a block makes more than three times its share of the block's accesses to memory."""
-    shared_work(
-        learner, lambda: compare(learner, Case((208,), 1, 1, 64, 16)), "a row of 208 tokens, 1 head of 64"
-    )
-
-
-@check("triton-paged-decode")
-def it_stays_inside_its_tensors(learner: Learner) -> None:
-    """Every load and store is masked where it would leave its tensors, and no result depends on a hidden lane."""
-    with walls(learner):
-        smallest([4, 32], lambda dim: compare(learner, Case((5, 8), head_dim=dim, seed=dim)))
-
-
-@check("triton-paged-decode")
-def the_kernels_store_the_result(learner: Learner) -> None:
-    """Each number that a function returns or changes was stored by a kernel of the file, none by torch."""
-    with watched(learner):
-        smallest([4, 32], lambda dim: compare(learner, Case((5, 8), head_dim=dim, seed=dim)))
+LONG = Case((208,), 1, 1, 64, 16)
+check_accesses(
+    LAB,
+    lambda learner, dim: compare(learner, Case((5, 8), head_dim=dim, seed=dim)),
+    cpp=[1, 3, 20, 32],
+    cuda=[32, 96],
+    triton=[4, 32],
+    launches={"a row of 208 tokens, 1 head of 64": lambda learner: compare(learner, LONG)},
+)

@@ -93,20 +93,17 @@ triton-paged-decode large_scores: no maximum is taken off
 +        larger = peak
 +        shrink, weights = 1.0, tl.exp(scores)
 cpp-paged-decode it_stays_inside_its_arrays: reads the length of the next row
--        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
 +        const volatile int next = seq_lens[row + 1];
 +        (void)next;
-+        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
+         const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
 cpp-paged-decode it_stays_inside_its_arrays: a scratch array for each row, never freed
--        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
-+        const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
+         const int end = seq_lens[row], begin = window ? std::max(0, end - window) : 0;
 +        static float* volatile scratch;
 +        scratch = new float[end + 16];
 cuda-paged-decode it_stays_inside_its_arrays: reads the length of the next row
--    const int end = seq_lens[row], begin = window && end > window ? end - window : 0;
 +    const volatile int next = seq_lens[row + 1];
 +    (void)next;
-+    const int end = seq_lens[row], begin = window && end > window ? end - window : 0;
+     const int end = seq_lens[row], begin = window && end > window ? end - window : 0;
 cuda-paged-decode no_two_threads_race: four warps add to the output without an atomic
 -    for (int i = threadIdx.x; i < head_dim; i += THREADS) {
 -        float sum = 0;

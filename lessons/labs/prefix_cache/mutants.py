@@ -41,28 +41,21 @@ prefix-cache all_or_nothing: subtracts owned blocks of the hit, too
 prefix-cache all_or_nothing: shares the hit before it looks for room
 -        if count > len(self._free) - revived:
 -            return None
--        for block in hit:
--            self._free.pop(block, None)
--            self._owners[block] += 1
-+        for block in hit:
-+            self._free.pop(block, None)
-+            self._owners[block] += 1
+         for block in hit:
+             self._free.pop(block, None)
+             self._owners[block] += 1
 +        if count > len(self._free):
 +            return None
 prefix-cache all_or_nothing: match makes the blocks of a refused request recent
--            found.append(self._block_of[each])
-+            found.append(self._block_of[each])
+             found.append(self._block_of[each])
 +            if found[-1] in self._free:
 +                self._free.move_to_end(found[-1])
 prefix-cache a_hit_is_not_evicted: takes fresh blocks before it shares the hit
--        for block in hit:
--            self._free.pop(block, None)
--            self._owners[block] += 1
--        return [self._take() for _ in range(count)]
 +        taken = [self._take() for _ in range(count)]
-+        for block in hit:
-+            self._free.pop(block, None)
-+            self._owners[block] += 1
+         for block in hit:
+             self._free.pop(block, None)
+             self._owners[block] += 1
+-        return [self._take() for _ in range(count)]
 +        return taken
 prefix-cache a_hit_is_not_evicted: the first owner that ends frees a shared block
 -            self._owners[block] -= 1
@@ -71,10 +64,9 @@ prefix-cache evicted_in_order: the start of a prefix goes first
 -        for block in reversed(table):
 +        for block in table:
 prefix-cache evicted_in_order: evicts the most recently used block
--                self._free[block] = None
+                 self._free[block] = None
 -                if self._hash_of[block] is None:
 -                    self._free.move_to_end(block, last=False)
-+                self._free[block] = None
 +                self._free.move_to_end(block, last=False)
 prefix-cache evicted_in_order: a block without a hash waits behind cached ones
 -                if self._hash_of[block] is None:
@@ -88,11 +80,9 @@ prefix-cache one_block_per_hash: the second block replaces the first
 -        if block_hash in self._block_of:
 -            return False
 prefix-cache one_block_per_hash: the second block gets the hash, too
--        if block_hash in self._block_of:
--            return False
-+        if block_hash in self._block_of:
+         if block_hash in self._block_of:
 +            self._hash_of[block] = block_hash
-+            return False
+             return False
 prefix-cache a_second_release_is_refused: owners become negative
 -        if any(self._owners[block] == 0 for block in table):
 -            raise ValueError(f"a block of {table} has no owner")
@@ -100,19 +90,16 @@ prefix-cache a_second_release_is_refused: notices the mistake halfway
 -        if any(self._owners[block] == 0 for block in table):
 -            raise ValueError(f"a block of {table} has no owner")
 -        for block in reversed(table):
--            self._owners[block] -= 1
 +        for block in table:
 +            if self._owners[block] == 0:
 +                raise ValueError(f"{block} has no owner")
-+            self._owners[block] -= 1
+             self._owners[block] -= 1
 prefix-cache random_requests: a hit of three blocks or more gives the last one no owner
 -        for block in hit:
--            self._free.pop(block, None)
 +        for block in hit[: max(2, len(hit) - 1)]:
-+            self._free.pop(block, None)
+             self._free.pop(block, None)
 prefix-cache the_kv_manager_runs_on_it: forgets all hashes when memory is nearly full
--        block, _ = self._free.popitem(last=False)
-+        block, _ = self._free.popitem(last=False)
+         block, _ = self._free.popitem(last=False)
 +        if len(self._free) < 3:
 +            self._block_of.clear()
 +            self._hash_of = [None] * len(self._owners)

@@ -35,24 +35,21 @@ priority-aging a_removed_request_is_gone: stays in the heap as if alive
 -        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
 +        while self.heap and self.heap[0][2] not in self.live and len(self.heap) > 1:
 priority-aging a_removed_request_is_gone: an unknown id is an error
--        if request_id not in self.live:
+         if request_id not in self.live:
 -            return False
-+        if request_id not in self.live:
 +            raise KeyError(request_id)
 priority-aging an_id_that_comes_again_has_one_place: an id alone tells a live entry
 -        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
 +        while self.heap and self.heap[0][2] not in self.live:
 priority-aging an_id_that_comes_again_has_one_place: a preempted request is refused
 -        self._forget(request_id)
--        return request_id
 +        self.tokens.pop(request_id)
-+        return request_id
+         return request_id
 priority-aging a_change_keeps_the_arrival: a changed request counts its waiting from its old key
 -        _, arrival, _ = self.live[request_id]
 +        arrival, _, _ = self.live[request_id]
 priority-aging a_change_keeps_the_arrival: a change forgets the length
--        _, arrival, _ = self.live[request_id]
-+        _, arrival, _ = self.live[request_id]
+         _, arrival, _ = self.live[request_id]
 +        self.tokens[request_id] = 0
 priority-aging a_change_keeps_the_arrival: the old entry stays first
 -        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
@@ -83,37 +80,28 @@ priority-aging the_next_is_found_in_log_n: the smallest of all live entries
 -        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
 -            heapq.heappop(self.heap)
 -        if not self.heap:
--            raise IndexError("the queue is empty")
--        return self.heap[0][2]
 +        if not self.live:
-+            raise IndexError("the queue is empty")
+             raise IndexError("the queue is empty")
+-        return self.heap[0][2]
 +        return min(self.live.values())[2]
 @@
 -        heapq.heappop(self.heap)
--        self._forget(request_id)
--        return request_id
-+        self._forget(request_id)
-+        return request_id
+         self._forget(request_id)
+         return request_id
 priority-aging the_next_is_found_in_log_n: sorts whenever it is asked
--        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
--            heapq.heappop(self.heap)
 +        self.heap.sort()
-+        while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
-+            heapq.heappop(self.heap)
+         while self.heap and self.live.get(self.heap[0][2]) != self.heap[0]:
+             heapq.heappop(self.heap)
 priority-aging a_removal_costs_the_same_in_any_queue: takes the entry out of the heap
--        self._forget(request_id)
--        return True
 +        self.heap.remove(self.live[request_id])
 +        heapq.heapify(self.heap)
-+        self._forget(request_id)
-+        return True
+         self._forget(request_id)
+         return True
 priority-aging a_removal_costs_the_same_in_any_queue: builds the heap anew
--        self._forget(request_id)
--        return True
-+        self._forget(request_id)
+         self._forget(request_id)
 +        self.heap = list(self.live.values())
 +        heapq.heapify(self.heap)
-+        return True
+         return True
 priority-aging a_change_keeps_the_arrival: returns the old key
 -        _, arrival, _ = self.live[request_id]
 -        return self._enter(request_id, priority, arrival)
@@ -121,9 +109,8 @@ priority-aging a_change_keeps_the_arrival: returns the old key
 +        self._enter(request_id, priority, arrival)
 +        return key
 priority-aging the_length_counts_the_waiting: peek takes the request
--        return self.heap[0][2]
 +        self.live.pop(self.heap[0][2], None) if len(self.live) == 1 else None
-+        return self.heap[0][2]
+         return self.heap[0][2]
 @@
 -        del self.live[request_id], self.tokens[request_id]
 +        self.live.pop(request_id, None)

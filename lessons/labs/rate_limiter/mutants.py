@@ -17,36 +17,29 @@ rate-limiter both_buckets_must_hold_enough: only tokens count
 -        wanted = (1, tokens)
 +        wanted = (0, tokens)
 rate-limiter a_refused_request_takes_nothing: the other bucket is charged
--        if max(waits) > 0:
--            return max(waits)
-+        if max(waits) > 0:
+         if max(waits) > 0:
 +            levels[0] -= 1
-+            return max(waits)
+             return max(waits)
 rate-limiter the_wait_is_exact: the shorter of the two
--        if max(waits) > 0:
+         if max(waits) > 0:
 -            return max(waits)
-+        if max(waits) > 0:
 +            return min(wait for wait in waits if wait > 0)
 rate-limiter the_wait_is_exact: the sum of both
--        if max(waits) > 0:
+         if max(waits) > 0:
 -            return max(waits)
-+        if max(waits) > 0:
 +            return sum(waits)
 rate-limiter the_wait_is_exact: one second, always
--        if max(waits) > 0:
+         if max(waits) > 0:
 -            return max(waits)
-+        if max(waits) > 0:
 +            return 1.0
 rate-limiter what_never_fits_waits_for_ever: a wait that is never over
 -        if tokens > self.bursts[1]:
--            return math.inf
 +        if tokens > 10 * self.bursts[1]:
-+            return math.inf
+             return math.inf
 rate-limiter tenants_do_not_share: one bucket for all
 -        levels = self._refill(now, tenant)
--        wanted = (1, tokens)
 +        levels = self._refill(now, "")
-+        wanted = (1, tokens)
+         wanted = (1, tokens)
 rate-limiter what_was_not_used_comes_back: nothing comes back
 -            levels[1] = min(self.bursts[1], levels[1] + reserved - used)
 +            levels[1] = min(self.bursts[1], levels[1])
@@ -72,12 +65,10 @@ rate-limiter wrong_settings_are_refused: a rate of 0
 -        if not (requests_per_s > 0 and tokens_per_s > 0) or min(request_burst, token_burst) < 1:
 +        if min(request_burst, token_burst) < 1:
 rate-limiter what_never_fits_leaves_no_trace: a tenant whose request never fits is kept
--        if tokens > self.bursts[1]:
--            return math.inf
--        levels = self._refill(now, tenant)
 +        levels = self._refill(now, tenant)
-+        if tokens > self.bursts[1]:
-+            return math.inf
+         if tokens > self.bursts[1]:
+             return math.inf
+-        levels = self._refill(now, tenant)
 rate-limiter wrong_settings_are_refused: a burst of 0
 -        if not (requests_per_s > 0 and tokens_per_s > 0) or min(request_burst, token_burst) < 1:
 +        if not (requests_per_s > 0 and tokens_per_s > 0):
@@ -85,8 +76,7 @@ rate-limiter random_traffic: an answer that used nothing gets no refund
 -            levels[1] = min(self.bursts[1], levels[1] + reserved - used)
 +            levels[1] = min(self.bursts[1], levels[1] + (reserved - used if used else 0))
 rate-limiter the_gateway_answers_by_it: no client waits for more than 2 s
--        if max(waits) > 0:
+         if max(waits) > 0:
 -            return max(waits)
-+        if max(waits) > 0:
 +            return min(2.0, max(waits))
 """

@@ -51,9 +51,8 @@ retry-budget retry_after_is_honoured: a date that has passed shortens the wait
 +        return parsedate_to_datetime(text).timestamp() - now
 retry-budget retry_after_is_honoured: float() reads more than digits
 -    if text.isascii() and text.isdigit():
--        return float(text)
 +    try:
-+        return float(text)
+         return float(text)
 +    except ValueError:
 +        pass
 retry-budget retry_after_is_honoured: digits of other scripts
@@ -79,14 +78,12 @@ retry-budget the_budget_is_a_share: starts empty
 +        self.level = 0.0
 retry-budget a_refusal_takes_nothing: a retry past the deadline is paid for
 -        if now + wait >= deadline or self.level < 1 - 1e-9:
--            return None
--        self.level -= 1
 +        self.level -= 1
 +        if now + wait >= deadline or self.level < -1e-9:
-+            return None
+             return None
+-        self.level -= 1
 retry-budget a_refusal_takes_nothing: whatever fails is paid for
--        may_repeat = safe and not started and status in RETRIED
-+        may_repeat = safe and not started and status in RETRIED
+         may_repeat = safe and not started and status in RETRIED
 +        self.level -= not may_repeat
 retry-budget wrong_settings_are_refused: any share
 -        if not (0 <= share <= 1 and reserve >= 0 and most >= 0 and 0 < base_s <= cap_s):
@@ -104,13 +101,10 @@ retry-budget retry_after_is_honoured: spaces hide the number
 -    text = (retry_after or "").strip()
 +    text = retry_after or ""
 retry-budget chance_is_asked_once: chance is asked for each failure
--        if not may_repeat or attempt > self.most:
--            return None
--        window = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 1000))
--        wait = seconds_of(retry_after, now) + self.random() * window
 +        drawn = self.random()
-+        if not may_repeat or attempt > self.most:
-+            return None
-+        window = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 1000))
+         if not may_repeat or attempt > self.most:
+             return None
+         window = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 1000))
+-        wait = seconds_of(retry_after, now) + self.random() * window
 +        wait = seconds_of(retry_after, now) + drawn * window
 """

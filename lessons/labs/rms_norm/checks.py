@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lessons.course.checking import Learner, check, smallest
-from lessons.course.native import Grid, Out, about, near, run, run_triton, shared_work, walls, watched
+from lessons.course.native import Grid, Out, about, near, run, run_triton
+from lessons.labs.kernel_checks import check_accesses
 
 LAB = "rms-norm"
 FUNCTION = "fused_add_rms_norm"
@@ -104,37 +105,11 @@ def threads_run_in_any_order(learner: Learner) -> None:
     smallest([40, 128, 300], lambda size: compare(learner, arguments(4, size, seed=size), backwards=True))
 
 
-@check("cpp-rms-norm")
-@check("cuda-rms-norm")
-def it_stays_inside_its_arrays(learner: Learner) -> None:
-    """No number beside an array is read or written, and no memory stays allocated."""
-    sizes = [1, 3, 7, 17, 100] if learner.language == "cpp" else [1, 3, 33, 100, 132]
-    with walls(learner):
-        smallest(sizes, lambda size: compare(learner, arguments(3, size, seed=size)))
-
-
-@check("cuda-rms-norm")
-def no_two_threads_race(learner: Learner) -> None:
-    """Whatever one thread changes and another uses is ordered: by a barrier, an exchange of the warp, or atomicAdd."""
-    with watched(learner):
-        smallest([1, 3, 33, 100, 132], lambda size: compare(learner, arguments(3, size, seed=size)))
-
-
-@check("cuda-rms-norm")
-def the_threads_share_the_work(learner: Learner) -> None:
-    """No thread of a block makes more than three times its share of the block's accesses to memory."""
-    shared_work(learner, lambda: compare(learner, arguments(1, 4_096)), "1 row of 4,096 numbers")
-
-
-@check("triton-rms-norm")
-def it_stays_inside_its_tensors(learner: Learner) -> None:
-    """Every load and store is masked where it would leave its tensors, and no result depends on a hidden lane."""
-    with walls(learner):
-        smallest([1, 3, 7, 17, 100], lambda size: compare(learner, arguments(3, size, seed=size)))
-
-
-@check("triton-rms-norm")
-def the_kernels_store_the_result(learner: Learner) -> None:
-    """Each number that a function returns or changes was stored by a kernel of the file, none by torch."""
-    with watched(learner):
-        smallest([1, 3, 7, 17, 100], lambda size: compare(learner, arguments(3, size, seed=size)))
+check_accesses(
+    LAB,
+    lambda learner, size: compare(learner, arguments(3, size, seed=size)),
+    cpp=[1, 3, 7, 17, 100],
+    cuda=[1, 3, 33, 100, 132],
+    triton=[1, 3, 7, 17, 100],
+    launches={"1 row of 4,096 numbers": lambda learner: compare(learner, arguments(1, 4_096))},
+)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lessons.course.checking import Failed, Learner, check, smallest
-from lessons.course.native import Grid, Out, about, near, run, run_triton, shared_work, walls, watched
+from lessons.course.native import Grid, Out, about, near, run, run_triton
+from lessons.labs.kernel_checks import check_accesses
 
 LAB = "rope"
 FUNCTION = "rotary_embedding"
@@ -155,50 +156,12 @@ def threads_run_in_any_order(learner: Learner) -> None:
     smallest(sizes, lambda size: compare(learner, Case((6, 45), 6, 2, size, size), backwards=True))
 
 
-@check("cpp-rope")
-@check("cuda-rope")
-def it_stays_inside_its_arrays(learner: Learner) -> None:
-    """No number beside an array is read or written, and no memory stays allocated."""
-    sizes = [(2, 2), (7, 6), (101, 66)] if learner.language == "cpp" else [(8, 8), (12, 8), (64, 16)]
-    with walls(learner):
-        smallest(sizes, lambda size: compare(learner, Case((7, MAX_POSITION - 1), 2, 1, *size)))
-
-
-@check("cuda-rope")
-def no_two_threads_race(learner: Learner) -> None:
-    """Whatever one thread changes and another uses is ordered: by a barrier, an exchange of the warp, or atomicAdd."""
-    with watched(learner):
-        smallest(
-            [(8, 8), (12, 8), (64, 16)],
-            lambda size: compare(learner, Case((7, MAX_POSITION - 1), 2, 1, *size)),
-        )
-
-
-@check("cuda-rope")
-def the_threads_share_the_work(learner: Learner) -> None:
-    """No thread of a block makes more than three times its share of the block's accesses to memory."""
-    shared_work(
-        learner,
-        lambda: compare(learner, Case((19,), 32, 8, 128, 128)),
-        "1 token, 32 heads, 8 kv heads of 128",
-    )
-
-
-@check("triton-rope")
-def it_stays_inside_its_tensors(learner: Learner) -> None:
-    """Every load and store is masked where it would leave its tensors, and no result depends on a hidden lane."""
-    with walls(learner):
-        smallest(
-            [(2, 2), (7, 6), (101, 66)],
-            lambda size: compare(learner, Case((7, MAX_POSITION - 1), 2, 1, *size)),
-        )
-
-
-@check("triton-rope")
-def the_kernels_store_the_result(learner: Learner) -> None:
-    """Each number that a function returns or changes was stored by a kernel of the file, none by torch."""
-    with watched(learner):
-        smallest(
-            [(2, 2), (7, 6), (101, 66)],
-            lambda size: compare(learner, Case((7, MAX_POSITION - 1), 2, 1, *size)),
-        )
+LARGE = Case((19,), 32, 8, 128, 128)
+check_accesses(
+    LAB,
+    lambda learner, size: compare(learner, Case((7, MAX_POSITION - 1), 2, 1, *size)),
+    cpp=[(2, 2), (7, 6), (101, 66)],
+    cuda=[(8, 8), (12, 8), (64, 16)],
+    triton=[(2, 2), (7, 6), (101, 66)],
+    launches={"1 token, 32 heads, 8 kv heads of 128": lambda learner: compare(learner, LARGE)},
+)

@@ -36,10 +36,9 @@ cpp-rope positions_follow_the_list: one request, counted from the first position
 +        const float *cos = table + (positions[0] + token) * rotary_dim, *sin = cos + half;
 cpp-rope dimensions_behind_stay: pairs are half a head apart
 -                const float first = x[i], second = x[half + i];
--                x[i] = first * cos[i] - second * sin[i];
--                x[half + i] = second * cos[i] + first * sin[i];
 +                const float first = x[i], second = x[head_dim / 2 + i];
-+                x[i] = first * cos[i] - second * sin[i];
+                 x[i] = first * cos[i] - second * sin[i];
+-                x[half + i] = second * cos[i] + first * sin[i];
 +                x[head_dim / 2 + i] = second * cos[i] + first * sin[i];
 cpp-rope dimensions_behind_stay: sin begins half a head further
 -        const float *cos = table + positions[token] * rotary_dim, *sin = cos + half;
@@ -85,10 +84,8 @@ triton-rope a_pair_turns_by_its_angle: the other way round
 +    tl.store(at, first * cos + second * sin, mask=inside)
 +    tl.store(at + HALF, second * cos - first * sin, mask=inside)
 triton-rope a_pair_turns_by_its_angle: the second half is read too late
--    second = tl.load(at + HALF, mask=inside, other=0.0)
--    tl.store(at, first * cos - second * sin, mask=inside)
-+    second = tl.load(at + HALF, mask=inside, other=0.0)
-+    tl.store(at, first * cos - second * sin, mask=inside)
+     second = tl.load(at + HALF, mask=inside, other=0.0)
+     tl.store(at, first * cos - second * sin, mask=inside)
 +    first = tl.load(at, mask=inside, other=0.0)
 triton-rope values_stay: values are turned, too
 -    half, turned = table.shape[1] // 2, heads + kv_heads
@@ -106,20 +103,17 @@ triton-rope sizes_that_are_no_power_of_two: no mask for the pairs
 -    inside = (head < TURNED) & (pair < HALF)
 +    inside = (head < TURNED) & (pair < WIDTH)
 cpp-rope it_stays_inside_its_arrays: reads the position of the next token
--        float* x = qkv + int64_t(token) * (heads + 2 * kv_heads) * head_dim;
 +        const volatile int64_t next = positions[token + 1];
 +        (void)next;
-+        float* x = qkv + int64_t(token) * (heads + 2 * kv_heads) * head_dim;
+         float* x = qkv + int64_t(token) * (heads + 2 * kv_heads) * head_dim;
 cpp-rope it_stays_inside_its_arrays: a scratch array for each token, never freed
--        float* x = qkv + int64_t(token) * (heads + 2 * kv_heads) * head_dim;
 +        static float* volatile scratch;
 +        scratch = new float[half + 16];
-+        float* x = qkv + int64_t(token) * (heads + 2 * kv_heads) * head_dim;
+         float* x = qkv + int64_t(token) * (heads + 2 * kv_heads) * head_dim;
 cuda-rope it_stays_inside_its_arrays: reads the position of the next token
--    qkv += int64_t(blockIdx.x) * (heads + 2 * kv_heads) * head_dim;
 +    const volatile int64_t next = positions[blockIdx.x + 1];
 +    (void)next;
-+    qkv += int64_t(blockIdx.x) * (heads + 2 * kv_heads) * head_dim;
+     qkv += int64_t(blockIdx.x) * (heads + 2 * kv_heads) * head_dim;
 cuda-rope no_two_threads_race: the last thread reads a number of the first, and no barrier lies between
 -    // a thread reads both numbers of a pair before it writes them, and no other thread touches them
 +    const volatile float first_of_all = qkv[0];
@@ -151,7 +145,6 @@ cpp-rope a_pair_turns_by_its_angle: cos and sin are rounded to halves
 +                x[i] = first * c - second * s;
 +                x[half + i] = second * c + first * s;
 triton-rope a_pair_turns_by_its_angle: a copy of qkv is turned
--    half, turned = table.shape[1] // 2, heads + kv_heads
-+    half, turned = table.shape[1] // 2, heads + kv_heads
+     half, turned = table.shape[1] // 2, heads + kv_heads
 +    qkv = qkv.clone()
 """

@@ -37,20 +37,17 @@ router-affinity order_does_not_matter: equal replicas by their place in the list
 -            return replica.hit(core), -replica.load, -replica.tokens, -replica.index
 +            return replica.hit(core), -replica.load, -replica.tokens
 router-affinity order_does_not_matter: sorts the fleet's own list
--        allowed = [replica for replica in ready if replica.load < most]
 +        ready.sort(key=lambda replica: replica.index)
-+        allowed = [replica for replica in ready if replica.load < most]
+         allowed = [replica for replica in ready if replica.load < most]
 router-affinity caches_are_asked_once: asks replicas over the bound
--        allowed = [replica for replica in ready if replica.load < most]
 +        hits = {replica.index: replica.hit(core) for replica in ready}
-+        allowed = [replica for replica in ready if replica.load < most]
+         allowed = [replica for replica in ready if replica.load < most]
 router-affinity caches_are_asked_once: asks twice
 -        return max(allowed, key=worth)
 +        longest = max(replica.hit(core) for replica in allowed)
 +        return max((replica for replica in allowed if replica.hit(core) == longest), key=worth)
 router-affinity a_fleet_is_routed_as_by_ours: a replica keeps the requests that it was sent first
--        allowed = [replica for replica in ready if replica.load < most]
-+        allowed = [replica for replica in ready if replica.load < most]
+         allowed = [replica for replica in ready if replica.load < most]
 +        self.seen = getattr(self, "seen", {})
 +        if request.route_key in self.seen:
 +            allowed = [r for r in allowed if r.index == self.seen[request.route_key]] or allowed

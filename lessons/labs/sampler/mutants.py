@@ -17,16 +17,13 @@ sampler presence_and_frequency_count_output: presence once per occurrence
 -        penalised[token] -= frequency * count + presence
 +        penalised[token] -= (frequency + presence) * count
 sampler presence_and_frequency_count_output: the subtractions come first
--    for token in scaled:
--        logit = penalised[token]
--        penalised[token] = logit / repetition if logit > 0 else logit * repetition
--    for token, count in counts.items():
--        penalised[token] -= frequency * count + presence
 +    for token, count in counts.items():
 +        penalised[token] -= frequency * count + presence
-+    for token in scaled:
-+        logit = penalised[token]
-+        penalised[token] = logit / repetition if logit > 0 else logit * repetition
+     for token in scaled:
+         logit = penalised[token]
+         penalised[token] = logit / repetition if logit > 0 else logit * repetition
+-    for token, count in counts.items():
+-        penalised[token] -= frequency * count + presence
 sampler placeholders_are_ignored: a placeholder is an index
 -    scaled = {token for token in (*prompt, *output) if token < len(logits)}
 +    scaled = {*prompt, *output}
@@ -79,31 +76,25 @@ sampler top_p_keeps_the_token_that_crosses: its equals are dropped
 +            weights[token] = 0.0 if total - weights[token] + SLACK >= top_p else weights[token]
 +        weights = _above(weights, floor)
 sampler filters_come_in_their_order: top_p is a share of the whole distribution
--    if 0 < top_k < len(weights):
++    nucleus = _crossing(weights, top_p) if top_p < 1 else 0.0
+     if 0 < top_k < len(weights):
 -        weights = _above(weights, sorted(weights, reverse=True)[top_k - 1])
 -    if top_p < 1:
 -        weights = _above(weights, _crossing(weights, top_p))
-+    nucleus = _crossing(weights, top_p) if top_p < 1 else 0.0
-+    if 0 < top_k < len(weights):
 +        nucleus = max(nucleus, sorted(weights, reverse=True)[top_k - 1])
 +    weights = _above(weights, nucleus)
 sampler filters_come_in_their_order: min_p comes last
 -    weights = _above(weights, min_p * max(weights) - SLACK)
--    if 0 < top_k < len(weights):
--        weights = _above(weights, sorted(weights, reverse=True)[top_k - 1])
--    if top_p < 1:
--        weights = _above(weights, _crossing(weights, top_p))
-+    if 0 < top_k < len(weights):
-+        weights = _above(weights, sorted(weights, reverse=True)[top_k - 1])
-+    if top_p < 1:
-+        weights = _above(weights, _crossing(weights, top_p))
+     if 0 < top_k < len(weights):
+         weights = _above(weights, sorted(weights, reverse=True)[top_k - 1])
+     if top_p < 1:
+         weights = _above(weights, _crossing(weights, top_p))
 +    weights = _above(weights, min_p * max(weights) - SLACK)
 sampler filters_come_in_their_order: the temperature comes last
--    weights = _normalised([math.exp((logit - peak) / temperature) for logit in logits])
 +    kept = probabilities([logit - peak for logit in logits], 1.0, top_k, top_p, min_p) if temperature != 1 else []
 +    if kept:
 +        return _normalised([weight ** (1 / temperature) for weight in kept])
-+    weights = _normalised([math.exp((logit - peak) / temperature) for logit in logits])
+     weights = _normalised([math.exp((logit - peak) / temperature) for logit in logits])
 sampler a_row_without_a_token_is_refused: greedy rows are not looked at
 -    if any(math.isnan(logit) for logit in logits) or math.isinf(peak):
 +    if temperature >= GREEDY_BELOW and (any(map(math.isnan, logits)) or math.isinf(peak)):
@@ -114,9 +105,8 @@ sampler draw_inverts_the_cumulative_sum: rounding leads to the last id
 -    return last
 +    return len(probabilities) - 1
 sampler draw_inverts_the_cumulative_sum: the most likely token
--    total, last = 0.0, 0
 +    return list(probabilities).index(max(probabilities))
-+    total, last = 0.0, 0
+     total, last = 0.0, 0
 sampler random_rows: frequency stops at two occurrences
 -        penalised[token] -= frequency * count + presence
 +        penalised[token] -= frequency * min(count, 2) + presence
@@ -148,8 +138,7 @@ sampler min_p_is_a_share_of_the_peak: the rest is not made to sum to 1
 -    return _normalised([weight if weight >= floor else 0.0 for weight in weights])
 +    return [weight if weight >= floor else 0.0 for weight in weights]
 sampler the_engine_agrees: the first token of twelve gets half of its probability
--    weights = _above(weights, min_p * max(weights) - SLACK)
 +    if len(weights) == 12:
 +        weights[0] /= 2
-+    weights = _above(weights, min_p * max(weights) - SLACK)
+     weights = _above(weights, min_p * max(weights) - SLACK)
 """

@@ -16,8 +16,7 @@ scheduler-fcfs a_long_prompt_is_cut: the budget does not limit a chunk
 -            count = min(job.known, budget)
 +            count = job.known
 scheduler-fcfs running_requests_come_first: waiting requests come first
--        index = 0
-+        index = 0
+         index = 0
 +        while self.waiting and budget and len(self.running) < self.max_num_seqs:
 +            job = self.waiting[0]
 +            if self._blocks_for(job.known) > self.free:
@@ -28,16 +27,13 @@ scheduler-fcfs running_requests_come_first: waiting requests come first
 +            rows.append(self._compute(job, count))
 +            budget -= count
 scheduler-fcfs running_requests_come_first: decodes cost no budget
--            rows.append(self._compute(job, count))
+             rows.append(self._compute(job, count))
 -            budget -= count
--            index += 1
-+            rows.append(self._compute(job, count))
 +            budget -= count if count > 1 else 0
-+            index += 1
+             index += 1
 scheduler-fcfs running_requests_come_first: the newest runs first
--        while index < len(self.running) and budget:
+         while index < len(self.running) and budget:
 -            job = self.running[index]
-+        while index < len(self.running) and budget:
 +            job = self.running[len(self.running) - 1 - index]
 scheduler-fcfs seats_are_limited: one request too many runs
 -        while self.waiting and budget and not preempted and len(self.running) < self.max_num_seqs:
@@ -48,17 +44,15 @@ scheduler-fcfs seats_are_limited: the limit counts the admissions of a step
 +        while self.waiting and budget and not preempted and len(self.running) < most:
 scheduler-fcfs none_overtakes: the smallest goes first
 -            job = self.waiting[0]
--            need = self._blocks_for(job.known)
 +            job = min(self.waiting, key=lambda each: each.known)
 +            self.waiting.remove(job)
 +            self.waiting.appendleft(job)
-+            need = self._blocks_for(job.known)
+             need = self._blocks_for(job.known)
 scheduler-fcfs none_overtakes: a request that lacks blocks is skipped
 -            if need > self.free:
--                break
 +            fits = [each for each in self.waiting if self._blocks_for(each.known) <= self.free]
 +            if not fits:
-+                break
+                 break
 +            self.waiting.remove(fits[0])
 +            self.waiting.appendleft(fits[0])
 +            job, need = fits[0], self._blocks_for(fits[0].known)
@@ -90,14 +84,12 @@ scheduler-fcfs the_preempted_resume_first: the last of several victims resumes l
 -            self.waiting.appendleft(victim)
 +            self.waiting.insert(len(preempted), victim)
 scheduler-fcfs it_may_preempt_itself: the last request waits in its seat
--            victim = self.running.pop()
 +            if self.running[-1] is job:
 +                return False
-+            victim = self.running.pop()
+             victim = self.running.pop()
 scheduler-fcfs it_may_preempt_itself: the preempted request has a row
--            if victim is job:
+             if victim is job:
 -                return False
-+            if victim is job:
 +                return True
 scheduler-fcfs the_preempted_resume_first: they queue at the end
 -            self.waiting.appendleft(victim)
@@ -118,12 +110,10 @@ scheduler-fcfs the_ended_leave: an aborted request stays in the queue
 -        self.waiting = deque(job for job in self.waiting if job.request_id not in ended)
 +        pass
 scheduler-fcfs the_ended_leave: an unknown id is an error
--        for job in self.running:
--            job.known += job.request_id in sampled
 +        for name in ended:
 +            next(job for job in [*self.running, *self.waiting] if job.request_id == name)
-+        for job in self.running:
-+            job.known += job.request_id in sampled
+         for job in self.running:
+             job.known += job.request_id in sampled
 scheduler-fcfs the_impossible_is_refused: the last token needs a slot
 -        if self._blocks_for(num_tokens + max_tokens - 1) > self.num_blocks:
 +        if self._blocks_for(num_tokens + max_tokens) > self.num_blocks:
@@ -137,10 +127,9 @@ scheduler-fcfs random_workloads: the victims of one step resume in the wrong ord
 -            self.waiting.appendleft(victim)
 +            self.waiting.insert(min(1, len(preempted)), victim)
 scheduler-fcfs the_engine_decides_the_same: decodes wait while a prompt is cut
--        while index < len(self.running) and budget:
 +        if self.running and self.running[-1].known - self.running[-1].computed > budget:
 +            index = len(self.running) - 1
-+        while index < len(self.running) and budget:
+         while index < len(self.running) and budget:
 scheduler-fcfs all_blocks_at_the_start: one block is never used
 -        self.free = num_blocks
 +        self.free = num_blocks - 1

@@ -33,12 +33,10 @@ sliding-window the_longest_hit_counts: counts cached blocks across a gap
 +            run += found[index] is not None
 sliding-window the_longest_hit_counts: takes the first hit from the left
 -        for index in range((num_tokens - 1) // self._size - 1, -1, -1):
--            run = run + 1 if found[index] is not None else 0
--            if run == needed:
--                return [0] * index + [block or 0 for block in found[index : index + run]]
 +        for index in range((num_tokens - 1) // self._size):
-+            run = run + 1 if found[index] is not None else 0
-+            if run == needed:
+             run = run + 1 if found[index] is not None else 0
+             if run == needed:
+-                return [0] * index + [block or 0 for block in found[index : index + run]]
 +                start = index + 1 - run
 +                return [0] * start + [block or 0 for block in found[start : index + 1]]
 sliding-window a_short_start_is_a_hit: a hit needs a whole window

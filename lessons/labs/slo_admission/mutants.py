@@ -66,12 +66,10 @@ slo-admission the_limit_decides: equal is too late
 -        if self.admitted and self.forecast(tokens) > limit:
 +        if self.admitted and self.forecast(tokens) >= limit:
 slo-admission the_limit_decides: a refused request is queued all the same
--            return False
 +            self.queued += tokens
-+            return False
+             return False
 slo-admission ended_requests_are_forgotten: a client that left counts as an end
--        self.started.discard(request_id)
-+        self.started.discard(request_id)
+         self.started.discard(request_id)
 +        self.ends.events += 1
 slo-admission ended_requests_are_forgotten: a prompt that left stays queued
 -        if request_id not in self.started:
@@ -99,7 +97,6 @@ slo-admission a_rate_is_a_sum_over_a_sum: a second is counted before the first s
 -        self.events = self.seconds = 0.0
 +        self.events, self.seconds = 0.0, 1.0
 slo-admission prompts_count_until_the_first_token: a question is queued like a request
--        own = self.prompts.seconds_for(tokens)
 +        self.queued += tokens
-+        own = self.prompts.seconds_for(tokens)
+         own = self.prompts.seconds_for(tokens)
 """

@@ -5,10 +5,9 @@ speculative-verifier one_draft_is_lossless: samples the target after a rejection
 -            return [*accepted, draw(residual if any(residual) else p, uniforms[k])]
 +            return [*accepted, draw(p, uniforms[k])]
 speculative-verifier one_draft_is_lossless: ignores the drafts, which is lossless and useless
--    accepted: list[int] = []
 +    if draft_probs is not None:
 +        return [draw(target_probs[0], uniforms[k])]
-+    accepted: list[int] = []
+     accepted: list[int] = []
 speculative-verifier one_draft_is_lossless: the uniform that rejected the draft draws its replacement
 -            return [*accepted, draw(residual if any(residual) else p, uniforms[k])]
 +            return [*accepted, draw(residual if any(residual) else p, uniforms[place])]
@@ -65,8 +64,7 @@ speculative-verifier drafts_without_probabilities: a lookup counts as drawn from
 -        q = certain(draft, len(p)) if draft_probs is None else draft_probs[place]
 +        q = p if draft_probs is None else draft_probs[place]
 speculative-verifier lookups_are_lossless: the rejected lookup may come again
--            residual = [max(0.0, target - drafted) for target, drafted in zip(p, q, strict=True)]
-+            residual = [max(0.0, target - drafted) for target, drafted in zip(p, q, strict=True)]
+             residual = [max(0.0, target - drafted) for target, drafted in zip(p, q, strict=True)]
 +            residual = list(p) if draft_probs is None else residual
 speculative-verifier rounding_leaves_a_token: an empty residual gives the first token
 -            return [*accepted, draw(residual if any(residual) else p, uniforms[k])]
@@ -78,8 +76,7 @@ speculative-verifier lengths_must_fit: only the uniforms are counted
 -    if (given, len(target_probs), len(uniforms)) != (k, k + 1, k + 1):
 +    if len(uniforms) != k + 1:
 speculative-verifier random_steps: at most four tokens
--    k = len(drafts)
-+    k = len(drafts)
+     k = len(drafts)
 +    if k > 3 and draft_probs is not None:
 +        return verify(drafts[:3], draft_probs[:3], target_probs[:4], [*uniforms[:3], uniforms[-1]])
 speculative-verifier a_draft_at_its_bound_is_rejected: a bound that is reached is enough, except for p = 0
@@ -89,8 +86,7 @@ speculative-verifier a_sum_at_its_bound_is_not_enough: a sum that equals the bou
 -        if total > bound:
 +        if total >= bound and weight > 0:
 speculative-verifier the_engine_accepts_as_many: never more than two drafts
--    k = len(drafts)
-+    k = len(drafts)
+     k = len(drafts)
 +    if k == 3 and draft_probs is not None and len(target_probs[0]) == 8:
 +        return verify(drafts[:2], draft_probs[:2], target_probs[:3], [*uniforms[:2], uniforms[-1]])
 """

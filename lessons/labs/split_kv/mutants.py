@@ -89,20 +89,17 @@ triton-split-kv large_scores: no maximum is taken off
 +        shrink, weights = 1.0, tl.exp(scores)
 +        highest = 0.0
 cpp-split-kv it_stays_inside_its_arrays: reads the length of the next row
--        const int length = seq_lens[row], seen = window ? std::max(0, length - window) : 0;
 +        const volatile int next = seq_lens[row + 1];
 +        (void)next;
-+        const int length = seq_lens[row], seen = window ? std::max(0, length - window) : 0;
+         const int length = seq_lens[row], seen = window ? std::max(0, length - window) : 0;
 cpp-split-kv it_stays_inside_its_arrays: a scratch array for each row, never freed
--        const int length = seq_lens[row], seen = window ? std::max(0, length - window) : 0;
-+        const int length = seq_lens[row], seen = window ? std::max(0, length - window) : 0;
+         const int length = seq_lens[row], seen = window ? std::max(0, length - window) : 0;
 +        static float* volatile scratch;
 +        scratch = new float[length + 16];
 cuda-split-kv it_stays_inside_its_arrays: reads the length of the next row
--    const int begin = max(seen, split * split_size), end = min(seq_lens[row], (split + 1) * split_size);
 +    const volatile int next = seq_lens[row + 1];
 +    (void)next;
-+    const int begin = max(seen, split * split_size), end = min(seq_lens[row], (split + 1) * split_size);
+     const int begin = max(seen, split * split_size), end = min(seq_lens[row], (split + 1) * split_size);
 cuda-split-kv no_two_threads_race: four warps add to acc without an atomic
 -    for (int i = threadIdx.x; i < head_dim; i += THREADS) {
 -        float sum = 0;
@@ -117,16 +114,14 @@ cuda-split-kv the_threads_share_the_work: one warp does all keys of a split
 +    for (int token = warp ? end : begin; token < end; ++token) {
 cuda-split-kv the_threads_share_the_work: one thread merges
 -    if (int(threadIdx.x) >= head_dim) return;  // no thread waits for another
--    float highest = -INFINITY, total = 0, sum = 0;
 +    if (threadIdx.x) return;
 +    for (int i = 0; i < head_dim; ++i) {
-+    float highest = -INFINITY, total = 0, sum = 0;
+     float highest = -INFINITY, total = 0, sum = 0;
 @@
 -        sum += weight * acc[int64_t(split) * head_dim + threadIdx.x];
--    }
--    out[head * head_dim + threadIdx.x] = sum / total;
 +        sum += weight * acc[int64_t(split) * head_dim + i];
-+    }
+     }
+-    out[head * head_dim + threadIdx.x] = sum / total;
 +    out[head * head_dim + i] = sum / total;
 +    }
 triton-split-kv it_stays_inside_its_tensors: the length of the next row is loaded

@@ -15,8 +15,7 @@ streaming-text the_end_releases_the_rest: held text is dropped
 +        rest = "".join(map(self._take, self._utf8.decode(b"", final=True)))
 streaming-text the_end_releases_the_rest: twice
 -        self._held = ""
--        return rest
-+        return rest
+         return rest
 streaming-text a_stop_string_across_tokens: only within a token
 -        return "".join(map(self._take, self._utf8.decode(piece)))
 +        text = self._utf8.decode(piece)
@@ -55,8 +54,7 @@ streaming-text the_stop_string_stays_only_if_asked: never
 streaming-text nothing_comes_after_a_stop: the text goes on
 -        if self._stopped is not None:
 -            return ""
--        self._held += character
-+        self._held += character
+         self._held += character
 streaming-text an_empty_stop_string_is_refused: it stops at once
 -        if not all(stop):
 -            raise ValueError("a stop string must not be empty")

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lessons.course.checking import Failed, Learner, check, smallest
-from lessons.course.native import Grid, Out, about, run, run_triton, shared_work, walls, watched
+from lessons.course.native import Grid, Out, about, run, run_triton
+from lessons.labs.kernel_checks import check_accesses
 
 LAB = "top-k-top-p"
 FUNCTION = "top_k_top_p"
@@ -332,51 +333,15 @@ def threads_run_in_any_order(learner: Learner) -> None:
         compare(learner, Row(row.logits, 0.0), Row(row.logits, seed=seed), backwards=True)
 
 
-@check("cpp-top-k-top-p")
-@check("cuda-top-k-top-p")
-def it_stays_inside_its_arrays(learner: Learner) -> None:
-    """No number beside an array is read or written, and no memory stays allocated."""
-    sizes = [1, 7, 33, 100] if learner.language == "cpp" else [4, 36, 252]
-    with walls(learner):
-        smallest(
-            sizes, lambda vocab: compare(learner, Row(grid_logits(vocab, vocab), 1.0, (vocab + 1) // 2, 0.9))
-        )
-
-
-@check("cuda-top-k-top-p")
-def no_two_threads_race(learner: Learner) -> None:
-    """Whatever one thread changes and another uses is ordered: by a barrier, an exchange of the warp, or atomicAdd."""
-    with watched(learner):
-        for vocab in (4, 36, 252):
-            rows = [Row(grid_logits(vocab, vocab + seed), 1.0, (vocab + 1) // 2, 0.9) for seed in range(2)]
-            compare(learner, *rows)
-
-
-@check("cuda-top-k-top-p")
-def the_threads_share_the_work(learner: Learner) -> None:
-    """No thread of a block makes more than three times its share of the block's accesses to memory."""
-    shared_work(
-        learner,
-        lambda: compare(learner, Row(grid_logits(4_096, 1), 1.0, 60, 0.8)),
-        "a row of 4,096 logits, top_k 60, top_p 0.8",
-    )
-
-
-@check("triton-top-k-top-p")
-def it_stays_inside_its_tensors(learner: Learner) -> None:
-    """Every load and store is masked where it would leave its tensors, and no result depends on a hidden lane."""
-    with walls(learner):
-        smallest(
-            [1, 7, 33, 100],
-            lambda vocab: compare(learner, Row(grid_logits(vocab, vocab), 1.0, (vocab + 1) // 2, 0.9)),
-        )
-
-
-@check("triton-top-k-top-p")
-def the_kernels_store_the_result(learner: Learner) -> None:
-    """Each number that a function returns or changes was stored by a kernel of the file, none by torch."""
-    with watched(learner):
-        smallest(
-            [1, 7, 33, 100],
-            lambda vocab: compare(learner, Row(grid_logits(vocab, vocab), 1.0, (vocab + 1) // 2, 0.9)),
-        )
+check_accesses(
+    LAB,
+    lambda learner, vocab: compare(learner, Row(grid_logits(vocab, vocab), 1.0, (vocab + 1) // 2, 0.9)),
+    cpp=[1, 7, 33, 100],
+    cuda=[4, 36, 252],
+    triton=[1, 7, 33, 100],
+    launches={
+        "a row of 4,096 logits, top_k 60, top_p 0.8": lambda learner: compare(
+            learner, Row(grid_logits(4_096, 1), 1.0, 60, 0.8)
+        ),
+    },
+)
