@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Import only the files of the fast tier when it is asked for: the others take longer to import than to run."""
     is_other = collection_path.suffix == ".py" and not is_fast(collection_path)
     return True if config.option.markexpr == "fast" and is_other else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for garbage only among what the tests make: the million objects of collection stay until the end.
+
+    Looking through them took a third of collection, and a second whenever a test asked for it.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries complain at exit about objects that were never freed
 
 
 REACHED = pytest.StashKey["frozenset[str] | None"]()
