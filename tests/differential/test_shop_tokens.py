@@ -38,10 +38,10 @@ def shop_prompts() -> list[list[int]]:
 
 
 @cache
-def said_in_transformers(count: int) -> list[list[int]]:
+def said_in_transformers() -> list[list[int]]:
     model = AutoModelForCausalLM.from_pretrained(resolve("shop"), dtype=torch.float32)
     answers = []
-    for prompt in shop_prompts()[:count]:
+    for prompt in shop_prompts():
         ids = torch.tensor([prompt])
         output = model.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=MAX_TOKENS, do_sample=False
@@ -62,4 +62,4 @@ def test_answers_equal_those_of_transformers(way: str) -> None:
         )
     if way == "with preemptions":
         assert sum(output.metrics.num_preemptions for output in outputs) > 0
-    assert [output.outputs[0].token_ids for output in outputs] == said_in_transformers(count)
+    assert [output.outputs[0].token_ids for output in outputs] == said_in_transformers()[:count]
