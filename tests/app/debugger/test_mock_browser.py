@@ -1,4 +1,4 @@
-"""A whole mock interview in a real browser, by keyboard alone; pictures in light and dark."""
+"""A whole mock interview in a real browser, by keyboard alone; pictures of it."""
 
 from __future__ import annotations
 
@@ -43,16 +43,10 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = ROOT / "tests" / "app" / "mock_scenarios"
 AT_REST = "[data-test-script-state=notRunning]"
-LIGHT = {"theme.base": "light", "theme.primaryColor": "#0072B2"}
 
 
 @pytest.fixture
-def theme(request: pytest.FixtureRequest) -> str:
-    return getattr(request, "param", "dark")
-
-
-@pytest.fixture
-def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theme: str) -> Iterator[str]:
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a workbench with the sample scenario."""
     monkeypatch.setenv("PREP_HOME", str(tmp_path))
     monkeypatch.setenv("PREP_SCENARIOS", str(SAMPLE))
@@ -60,10 +54,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theme: str) -> Iterator
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    dark = {name: value for name, value in SETTINGS.items() if name.startswith("theme.")}
     settings = {**SETTINGS, "server.port": str(port)}
-    if theme == "light":
-        settings = {name: value for name, value in settings.items() if name not in dark} | LIGHT
     flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
     command = [sys.executable, "-m", "app.debugger.server", "run", str(SCRIPT), *flags]
     server = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
@@ -192,10 +183,7 @@ def begin(tab: Page, url: str) -> None:
     tab.keyboard.press("Enter")
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"], indirect=True)
-def test_an_interview_by_keyboard(
-    url: str, tab: Page, picture: Callable[[Page, str], None], theme: str
-) -> None:
+def test_an_interview_by_keyboard(url: str, tab: Page, picture: Callable[[Page, str], None]) -> None:
     begin(tab, url)
     pictured: set[str] = set()
     with Runner() as runner:
@@ -205,7 +193,7 @@ def test_an_interview_by_keyboard(
             candidate.session = session
             kind = type(session.turn.want).__name__.lower()
             if kind not in pictured or session.turn.chart:
-                picture(tab, f"{theme}-{kind}")
+                picture(tab, kind)
                 pictured.add(kind)
             if kind == "menu" and "reloaded" not in pictured:
                 pictured.add("reloaded")
@@ -214,7 +202,7 @@ def test_an_interview_by_keyboard(
             type_reply(tab, session.turn, candidate.reply(session.turn)[0])
             _until_answered(session)
     tab.get_by_role("button", name="Download as HTML").wait_for()
-    picture(tab, f"{theme}-report")
+    picture(tab, "report")
     replies = [line["reply"] for line in sessions()[0].lines]
     assert {"continue", "prose", "ask", "form", "menu", "hypothesis", "mark", "rate"} <= pictured
     assert next(reply for reply in replies if "ratings" in reply)["ratings"]["mechanism"] == 4
