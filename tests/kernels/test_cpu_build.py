@@ -325,7 +325,7 @@ def test_doctor_has_one_line_and_the_engine_has_sdpa(
 PORTABLE = """
 import sys, torch
 from kernels.cpu import build, compile
-replaced = {"-march=native": f"-march={sys.argv[1]}", "-O3": "-O1"}
+replaced = {"-march=native": f"-march={sys.argv[1]}", "-O3": ""}
 build.FLAGS = compile.FLAGS = tuple(part for flag in compile.FLAGS for part in replaced.get(flag, flag).split())
 from kernels import registry
 from kernels.check.run import check
@@ -343,11 +343,13 @@ for each in registry.IMPLEMENTATIONS:
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "march, lanes", [("x86-64-v2", 4), ("x86-64-v3", 8), ("x86-64-v3 -mtune=znver3 -O2", 8)]
-)
+@pytest.mark.parametrize("march, lanes", [("x86-64-v2 -O0", 4), ("x86-64-v3 -mtune=znver3 -O2", 8)])
 def test_the_kernels_are_right_on_older_processors(march: str, lanes: int, tmp_path: Path) -> None:
-    """For znver3 GCC makes some multiply-adds two instructions: `multiply_add` keeps them the same for all tiles."""
+    """For znver3 GCC makes some multiply-adds two instructions: `multiply_add` keeps them the same for all tiles.
+
+    Optimised, that is the stricter one of the processors with 8 lanes. Those with 4 have no such instruction, so the
+    optimiser has nothing to fuse there.
+    """
     import platform
 
     if platform.machine() != "x86_64" or (lanes == 8 and "avx2" not in Path("/proc/cpuinfo").read_text()):
