@@ -35,7 +35,6 @@ LONG = (
     "prep serve",
     "prep load",
     "prep top",
-    "prep fleet up",
     "prep bench throughput",
     "prep zoo train",
     "prep zoo eval shop-lora",
