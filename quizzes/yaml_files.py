@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -39,10 +40,19 @@ class BadFile:
 
 @dataclass(frozen=True)
 class Document:
-    """A checked entry and its file."""
+    """A checked entry and its file. Everything that loads a folder shares `data`: change only a copy."""
 
     path: str
     data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A cache file's content."""
+
+    key: str
+    documents: list[Document]
+    bad: list[BadFile]
 
 
 class UnknownId(ValueError):
@@ -151,15 +161,22 @@ def _fingerprint(files: Iterable[Path]) -> str:
 def _read_cache(path: Path, key: str) -> tuple[list[Document], list[BadFile]] | None:
     """Return the cached result; None if it is missing, outdated or damaged."""
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["key"] != key:
-            return None
-        return [Document(**entry) for entry in kept["documents"]], [BadFile(**entry) for entry in kept["bad"]]
+        written = path.stat()
+        kept = _kept(path, (written.st_ino, written.st_size, written.st_mtime_ns))
+        return (list(kept.documents), list(kept.bad)) if kept.key == key else None
     except OSError:
         return None
     except (ValueError, KeyError, TypeError):
         logger.warning("%s is damaged; rebuilding it", path)
         return None
+
+
+@lru_cache(maxsize=8)
+def _kept(path: Path, _written: tuple[int, int, int]) -> _Kept:
+    """Parse a cache once per process until it is written again: sessions and pages load the same folders repeatedly."""
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    documents = [Document(**entry) for entry in kept["documents"]]
+    return _Kept(kept["key"], documents, [BadFile(**entry) for entry in kept["bad"]])
 
 
 def _write_cache(path: Path, key: str, documents: list[Document], bad: list[BadFile]) -> None:

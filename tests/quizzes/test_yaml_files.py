@@ -60,6 +60,14 @@ def test_the_second_time_nothing_is_parsed_and_the_same_is_found(folder: Path) -
     assert load(folder, checker, []) == first and checker.calls == 3
 
 
+def test_a_process_parses_the_cache_once_until_it_is_written_again(folder: Path) -> None:
+    load(folder, check, [])
+    first, second = (load(folder, check, [])[0] for _ in range(2))
+    assert first is not second and all(one is same for one, same in zip(first, second, strict=True))
+    (folder / "memory" / "one.yaml").write_text("name: uno\nsize: 1\n")
+    assert names(folder) == names(folder) == ["two", "three", "uno"]
+
+
 @pytest.mark.parametrize("damage", ["", "{", "[]", "3", "null", '{"key": 1}', "\N{SNOWMAN}" * 50])
 def test_a_damaged_cache_is_named_and_made_anew(
     folder: Path, damage: str, caplog: pytest.LogCaptureFixture
