@@ -64,7 +64,7 @@ def once(text: str) -> str:
     seen: set[tuple[Form, frozenset[str]]] = set()
     recent: deque[frozenset[str]] = deque(maxlen=RECENT)
     for sentence, form in zip(found, forms, strict=True):
-        own, before = frozenset(stems(sentence)), earlier.setdefault(form, [])
+        own, before = stems(sentence), earlier.setdefault(form, [])
         repeats = (form, own) in seen or before and form in templates or _repeats(form, own, before)
         if not repeats and not any(_is_same(own, each) for each in recent):
             kept.append(sentence)
@@ -85,7 +85,7 @@ def _forms(found: Sequence[str]) -> list[Form]:
 
 def _templates(found: Sequence[str], forms: Sequence[Form]) -> set[Form]:
     """Return the forms into which term after term was filled."""
-    different = {(form, frozenset(stems(each))) for each, form in zip(found, forms, strict=True)}
+    different = {(form, stems(each)) for each, form in zip(found, forms, strict=True)}
     often = Counter(form for form, _ in different)
     return {
         form

@@ -124,5 +124,5 @@ def _is_reordered(sentence: str, right: list[str]) -> bool:
     return _order(sentence, shared) != _order(phrasing, shared)
 
 
-def _order(text: str, shared: set[str]) -> list[str]:
+def _order(text: str, shared: frozenset[str]) -> list[str]:
     return list(dict.fromkeys(name for name in map(stem, words(text)) if name in shared))

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from quizzes.question import KeyPoint
 
@@ -41,12 +42,13 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def stems(text: str) -> set[str]:
+@lru_cache(maxsize=4096)  # each sentence is compared with each phrasing of each key point
+def stems(text: str) -> frozenset[str]:
     """Return content words without endings: batching, batched and batches share a stem."""
-    return {stem(word) for word in words(text) if word not in FUNCTION_WORDS}
+    return frozenset(stem(word) for word in words(text) if word not in FUNCTION_WORDS)
 
 
-def overlap(one: set[str], other: set[str]) -> float:
+def overlap(one: frozenset[str], other: frozenset[str]) -> float:
     """Return the cosine of two sets of stems."""
     return len(one & other) / math.sqrt(len(one) * len(other)) if one and other else 0.0
 
