@@ -4,7 +4,7 @@ LADDER      excellent > good > middling > weak; what one of them knows, all bett
 ATTACKERS   want a good mark and know nothing
 HONEST      says what they do not know, and what they would measure
 
-`violations(level)` holds every scenario of a level with each of them, and compares their reports with what the rubric
+`violations` holds every scenario of a level with each of them, and compares their reports with what the rubric
 implies. Written from `rubric.yaml` alone; marks are read from `prep mock report --json`.
 """
 
@@ -22,6 +22,7 @@ import yaml
 
 import interview.mock
 from interview.drills.figures import FIGURES
+from interview.mock.assessment import rubric
 from interview.mock.candidates import VAGUE, Candidate
 from interview.mock.case import Case, cheapest_evidence
 from interview.mock.incident import KNOWN, LIVE
@@ -384,7 +385,7 @@ class Outcome:
     @property
     def key(self) -> tuple[int, float]:
         """Return what outcomes are compared by: the recommendation, then the mean mark."""
-        ranks = [*yaml.safe_load((MOCK / "rubric.yaml").read_text())["recommendations"]["mid"]][::-1]
+        ranks = [*rubric()["recommendations"]["mid"]][::-1]
         rank = ranks.index(self.recommendation) + 1 if self.recommendation in ranks else 0
         return rank, round(self.mean, 6)
 
@@ -409,20 +410,17 @@ def scenarios(level: str) -> list[str]:
     return [each["id"] for each in read if each["level"] == level]
 
 
-def violations(level: str, chosen: Sequence[str] = ()) -> list[str]:
+def violations(level: str, runner: Runner, chosen: Sequence[str] = ()) -> list[str]:
     """Hold scenarios of a level, print a table of the outcomes, and return what the rubric does not allow.
 
     chosen: ids; by default all. Each violation begins with its kind: order, attacker, people, honest or unobserved."""
     found: list[str] = []
-    with Runner() as runner:
-        for scenario in chosen or scenarios(level):
-            marks = {name: outcome(name, scenario, level, runner) for name in EVERY_NAME}
-            for name, mark in marks.items():
-                shown = " ".join(f"{mark.axes.get(axis) or '-':>3}" for axis in AXES)
-                print(
-                    f"{scenario:32} {name:10} {mark.recommendation:12} {mark.mean:4.2f}  {shown}", flush=True
-                )
-            found += [f"{each} ({scenario})" for each in compared(marks)]
+    for scenario in chosen or scenarios(level):
+        marks = {name: outcome(name, scenario, level, runner) for name in EVERY_NAME}
+        for name, mark in marks.items():
+            shown = " ".join(f"{mark.axes.get(axis) or '-':>3}" for axis in AXES)
+            print(f"{scenario:32} {name:10} {mark.recommendation:12} {mark.mean:4.2f}  {shown}", flush=True)
+        found += [f"{each} ({scenario})" for each in compared(marks)]
     return found
 
 
@@ -453,5 +451,6 @@ def compared(marks: dict[str, Outcome]) -> Iterator[str]:
 
 
 if __name__ == "__main__":  # python -m tests.interview.personas LEVEL: an hour for all scenarios
-    for violation in violations(*sys.argv[1:2], sys.argv[2:]):
-        print(violation)
+    with Runner() as found:
+        for violation in violations(sys.argv[1], found, sys.argv[2:]):
+            print(violation)

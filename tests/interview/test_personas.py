@@ -46,6 +46,6 @@ def test_the_checked_scenarios_cover_every_kind() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", CHECKED)
 def test_better_candidates_rank_higher_no_attacker_is_above_weak_and_honesty_is_not_below_a_bluff(
-    scenario: str,
+    scenario: str, runner: Runner
 ) -> None:
-    assert violations(CHECKED[scenario], [scenario]) == []
+    assert violations(CHECKED[scenario], runner, [scenario]) == []
