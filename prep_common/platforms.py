@@ -15,6 +15,7 @@ NEEDS = {
         "kernels/bench/limits.py": "the processor's name from `platform`",
         "kernels/cpu/build.py": "the processor from `platform`; OpenMP from torch's folder",
         "prep_common/guest/seccomp.py": "no filter of system calls",
+        "prep_common/process_family.py": "psutil reads the parents of all processes",
         "prep_common/sandbox/places.py": "the audit hook compares names that do not exist",
         "prep_common/sandbox/process.py": "no credit for a busy machine; deleted files that are open do not count",
         "prep_common/stages.py": "the start of a process from psutil",

@@ -17,6 +17,7 @@ import psutil
 
 from prep_common.child_process import ROOT, ChildProcess
 from prep_common.guest import codec
+from prep_common.process_family import family
 from prep_common.sandbox.errors import GuestStopped
 from prep_common.sandbox.limits import Limits
 from prep_common.sandbox.nursery import MAIN, START_SECONDS, NurseryGuest, is_useful, nursery
@@ -200,9 +201,9 @@ class GuestProcess:
         """Compare what the guest uses with its limits."""
         limits = self._limits
         try:
-            family = [self._watched, *self._watched.children(recursive=True)]
-            used = sum(int(member.memory_info().rss) for member in family) // _MIB
-            threads = sum(int(member.num_threads()) for member in family)
+            members = family(self._watched)
+            used = sum(int(member.memory_info().rss) for member in members) // _MIB
+            threads = sum(int(member.num_threads()) for member in members)
         except psutil.Error:
             return
         if used > limits.megabytes:
@@ -211,7 +212,7 @@ class GuestProcess:
             raise self.stop(f"started more than {limits.threads} threads")
         if now - self._looked_at_disk > _DISK_EVERY:
             self._looked_at_disk = now
-            if _megabytes_of(self._scratch, family) > limits.disk_megabytes:
+            if _megabytes_of(self._scratch, members) > limits.disk_megabytes:
                 raise self.stop(f"wrote more than {limits.disk_megabytes} MiB of files")
 
     def _ended(self) -> GuestStopped:
@@ -276,10 +277,10 @@ def _seconds_queued(process: str) -> float:
         return 0.0
 
 
-def _megabytes_of(folder: Path, family: Sequence[psutil.Process]) -> int:
+def _megabytes_of(folder: Path, members: Sequence[psutil.Process]) -> int:
     """Return the disk space of the files in a folder, and on Linux of deleted files that these processes have open."""
     places = [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
-    for process in family:
+    for process in members:
         with suppress(OSError):
             places += [entry.path for entry in os.scandir(f"/proc/{process.pid}/fd")]
     sizes: dict[tuple[int, int], int] = {}

@@ -17,6 +17,7 @@ from typing import Any, Self
 import psutil
 
 from prep_common.child_process import JsonChild, ProcessEnded, describe_exit
+from prep_common.process_family import family
 from quizzes.experiments import results_cache
 from quizzes.experiments.registry import BadArguments, Inconclusive, NeedsHardware, UnknownExperiment, get
 
@@ -202,22 +203,17 @@ class _Limit:
             raise OverTime(f"{self.name} ran longer than its limit of {self.seconds:g} s. Stopped")
 
 
-def _family(pid: int) -> list[psutil.Process]:
-    process = psutil.Process(pid)
-    return [process, *process.children(recursive=True)]
-
-
 def _megabytes(pid: int) -> int:
     """Resident memory of the worker and its children."""
     try:
-        return sum(int(member.memory_info().rss) for member in _family(pid)) // _MIB
+        return sum(int(member.memory_info().rss) for member in family(psutil.Process(pid))) // _MIB
     except psutil.Error:
         return 0
 
 
 def _processor_seconds(pid: int) -> float:
     try:
-        times = [member.cpu_times() for member in _family(pid)]
+        times = [member.cpu_times() for member in family(psutil.Process(pid))]
     except psutil.Error:
         return 0.0
     return sum(float(spent.user + spent.system) for spent in times)

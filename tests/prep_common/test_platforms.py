@@ -28,7 +28,7 @@ from app.bench.sides import side_protocol
 from app.bench.upgrade_sides import _peak_of
 from kernels.bench.limits import _cpu
 from kernels.cpu import build
-from prep_common import stages
+from prep_common import process_family, stages
 from prep_common.sandbox import process
 
 hidden = []
@@ -44,6 +44,7 @@ assert _peak_of(psutil.Process()) > 1 << 20
 assert _cpu() and build._processor()
 assert "lib" in (build._openmp_runtime() or "lib")
 assert process._seconds_queued("/proc/thread-self") == 0
+assert psutil.Process() in process_family.family(psutil.Process())
 assert process._megabytes_of(".", [psutil.Process()]) >= 0
 print(len(hidden))
 """

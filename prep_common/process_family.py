@@ -1,0 +1,45 @@
+"""A process with all its descendants, to measure what they use together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """Return a process and its descendants. Raises psutil.Error if it has ended.
+
+    psutil reads the parent of every process of the machine, which takes milliseconds; Linux also keeps a short list
+    of children for each thread.
+    """
+    if not _lists_children():
+        return [process, *process.children(recursive=True)]
+    found, pids = [process], list(_children(process.pid))
+    while pids:
+        try:
+            found.append(psutil.Process(pid := pids.pop()))
+        except psutil.Error:
+            continue  # it has just ended
+        pids += _children(pid)
+    return found
+
+
+@cache
+def _lists_children() -> bool:
+    try:
+        Path(f"/proc/self/task/{os.getpid()}/children").read_bytes()
+    except OSError:  # not Linux, or a kernel built without it
+        return False
+    return True
+
+
+def _children(pid: int) -> Iterator[int]:
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            yield from map(int, file.read_text(encoding="ascii").split())
+        except OSError:
+            continue  # the thread, or the process, has just ended
