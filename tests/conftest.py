@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from prep_common.memory import collect_rarely
 from tests.seeds import SEED
 
 # Tensors in tests are tiny, and test processes run in parallel: more threads would only wait for each other.
@@ -139,6 +140,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
             item.add_marker("browser")
             # A browser on a loaded machine is late now and then. A second failure counts; the first is printed.
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected to no garbage collection: a third of the time of some tests went into visiting it."""
+    collect_rarely()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Collect after each file instead, so that models and servers of one file are gone before the next."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
