@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import ConfigError
+from prep_common.memory import collect_rarely
 from prep_common.parent_link import JsonLink
 from quizzes.experiments import registry
 from quizzes.experiments.context import Context
@@ -86,6 +87,7 @@ def _obey(command: dict[str, Any], link: JsonLink) -> dict[str, Any]:
     _warm(command["name"])
     if command["do"] == "warm":
         return {"ok": True}
+    collect_rarely()
     link.write({"started": True})
     trace = Path(command["trace"]) if command.get("trace") else None
     return {
