@@ -197,7 +197,8 @@ def test_a_window_bounds_the_blocks_that_are_held(
 @quick
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 5))
 def test_round_robin_pays_for_a_session_on_every_replica(replicas: int, sessions: int, turns: int) -> None:
-    result = run("router_lab", replicas=replicas, sessions=sessions, turns=turns, prompt=200, prefix=120)
+    sizes = {"prompt": 200, "prefix": 120, "pool": 1000}  # enough for all blocks, so that nothing is evicted
+    result = run("router_lab", replicas=replicas, sessions=sessions, turns=turns, **sizes)
     expected = oracle.round_robin_hit_percent(replicas, sessions, turns, 200, 120, 16)
     assert 100 * result.hit_rate["round_robin"] == pytest.approx(expected)
     expected = oracle.affinity_hit_percent(sessions, turns, 200, 120, 16)

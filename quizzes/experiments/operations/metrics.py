@@ -1,7 +1,9 @@
 """Counters, percentiles, queues and alerts, and a dashboard with one fault."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from random import Random
 from typing import Any, Literal, get_args
 
@@ -291,7 +293,8 @@ def incident(
     )
 
 
-def _panel(fault: Fault, seed: int, minutes: float) -> dict[str, float]:
+@lru_cache(maxsize=16)  # all faults of a seed have the same yesterday
+def _panel(fault: Fault, seed: int, minutes: float) -> Mapping[str, float]:
     """Dashboard of a few minutes by figure. Seconds are virtual."""
     budget = {"no_chunking": 16384, "tiny_budget": 64}.get(fault, 1024)
     limits = {"max_num_batched_tokens": budget, "max_num_seqs": 128, "max_model_len": 8192}
