@@ -154,10 +154,10 @@ class Session:
     def _replay(self, saved: Saved, scenarios: Scenarios) -> None:
         """Conduct the session up to its last reply. Raises SessionError if its turns are not those of the file."""
         kept = f"its log is kept: {saved.path}"
-        bank = load_bank()
+        bank = load_bank() if saved.spec.warm else None
         _check_digests(saved.spec, scenarios, bank, kept)
         drawn = [draw_scenario(scenarios.scenario(name), saved.spec.seed) for name in saved.spec.scenarios]
-        warm = draw(bank.question(saved.spec.warm), saved.spec.seed) if saved.spec.warm else None
+        warm = None if bank is None else draw(bank.question(saved.spec.warm), saved.spec.seed)
         self.scenarios = drawn
         self._conversation = conduct(self.talk, drawn, warm)
         self.turn: Turn | None = next(self._conversation)
@@ -271,11 +271,11 @@ def _is_unfit(notes: list[dict[str, Any]]) -> bool:
     return attempts[-1:] == [UNFIT]
 
 
-def _check_digests(spec: Spec, scenarios: Scenarios, bank: Bank, kept: str) -> None:
+def _check_digests(spec: Spec, scenarios: Scenarios, bank: Bank | None, kept: str) -> None:
     asked: list[tuple[Index[Any], str, str, str]] = [
         (scenarios, name, name, f"its scenario {name}") for name in spec.scenarios
     ]
-    if spec.warm:
+    if bank is not None:
         asked.append((bank, spec.warm, warm_key(spec.warm), f"its question {spec.warm}"))
     for index, name, key, what in asked:
         if name not in index:
