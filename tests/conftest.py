@@ -90,7 +90,7 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.freeze()
+        collect_rarely()
         gc.enable()
 
 
@@ -140,11 +140,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
             item.add_marker("browser")
             # A browser on a loaded machine is late now and then. A second failure counts; the first is printed.
             item.add_marker(pytest.mark.flaky(reruns=1))
-
-
-def pytest_collection_finish() -> None:
-    """Leave what was collected to no garbage collection: a third of the time of some tests went into visiting it."""
-    collect_rarely()
 
 
 @pytest.hookimpl(trylast=True)
