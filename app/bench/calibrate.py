@@ -202,8 +202,8 @@ def fit(deployment: Deployment, timed: list[TimedStep]) -> Calibration:
         contexts = load.decode_context // (64 * max(1, load.num_rows)), load.prefill_pairs.bit_length()
         steps[load.num_rows, load.num_tokens, load.num_adapters, *contexts].append(step)
     kinds = [
-        Kind(each[len(each) // 2].load, median(s.planning for s in each), median(s.execute for s in each))
-        for each in steps.values()
+        Kind(group[len(group) // 2].load, median(s.planning for s in group), median(s.execute for s in group))
+        for group in steps.values()
     ]
     candidates = [_solve(deployment, kinds)]
     for _ in range(TURNS):
@@ -235,8 +235,8 @@ def _solve(deployment: Deployment, kinds: list[Kind], earlier: Rates | None = No
         work = (*cost.attention_work(load), *cost.adapter_work(load))
         columns.append([num_bytes, flops, *work, adapted, *eager, load.num_rows])
     totals = [kind.total for kind in kinds]
-    found = _nonnegative(columns, [kind.execute for kind in kinds], totals)
-    *rates, adapted, eager_layer, eager_row, row = found
+    solution = _nonnegative(columns, [kind.execute for kind in kinds], totals)
+    *rates, adapted, eager_layer, eager_row, row = solution
     moved, computed, kv, pairs, adapter_moved, adapter_computed = map(_inverse, rates)
     planning = [kind.planning for kind in kinds]
     per_step, per_row = _nonnegative([[1.0, kind.load.num_rows] for kind in kinds], planning, planning)
@@ -301,7 +301,7 @@ def calibrate(
     """Measure the live engine in `rounds` rounds and fit."""
     timer = choose_timer(cpu_time)
     name = f"{model} in {get_precision(dtype).name}"
-    found: Calibration | None = None
+    calibration: Calibration | None = None
     for engine, cases in ((LORA, [*cases_of(model), *ADAPTERS]), (LOOKUP, LOOKUPS)):
         tell(f"{name}: loading")
         timed: list[TimedStep] = []
@@ -311,6 +311,8 @@ def calibrate(
             for number in range(rounds):
                 tell(f"{name}: round {number + 1} of {rounds}")
                 timed += probe(core, cases, number, timer)
-        found = fit(deployment, timed) if found is None else with_lookups(found, deployment, timed)
-    assert found is not None
-    return found
+        calibration = (
+            fit(deployment, timed) if calibration is None else with_lookups(calibration, deployment, timed)
+        )
+    assert calibration is not None
+    return calibration

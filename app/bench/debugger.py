@@ -122,7 +122,7 @@ def main(path: Path, seeks: int) -> None:
     windows = _times(lambda first: parts.make(run, cut, f"w:{first}"), first_window)
     details = _times(lambda step: parts.make(run, cut, f"d:{step // cut.chunk * cut.chunk}"), steps)
     states = _times(lambda step: _ask_everything(run.reader(step), step), steps)
-    found = {
+    figures = {
         "trace": path.name,
         "file_mb": path.stat().st_size / 1e6,
         "blocks": index.num_blocks,
@@ -138,7 +138,7 @@ def main(path: Path, seeks: int) -> None:
         "reader_rss_mb": _peak_mb(resource.RUSAGE_CHILDREN),
         "warnings": run.warnings,
     }
-    print(json.dumps(found))
+    print(json.dumps(figures))
 
 
 def _times(ask: Callable[[int], object], places: list[int]) -> Spread:

@@ -50,8 +50,8 @@ class FirstServed:
     @property
     def medians(self) -> dict[str, float]:
         """Seconds by state, from the fastest to the slowest."""
-        found = {state: median(times) for state, times in self.seconds.items()}
-        return dict(sorted(found.items(), key=lambda item: item[1]))
+        medians = {state: median(times) for state, times in self.seconds.items()}
+        return dict(sorted(medians.items(), key=lambda item: item[1]))
 
 
 def measure(tell: Tell, model: str, *, runs: int = 3) -> FirstServed:

@@ -55,11 +55,11 @@ class Scenario:
         first = 1000 * (number + 1)
         return [
             replace(
-                each,
-                index=each.index + first,
-                prefix_id=each.prefix_id + first if each.prefix_id >= 0 else -1,
+                request,
+                index=request.index + first,
+                prefix_id=request.prefix_id + first if request.prefix_id >= 0 else -1,
             )
-            for each in work
+            for request in work
         ]
 
 
@@ -109,8 +109,8 @@ class Outcome:
         return [
             Figure(
                 name,
-                [getattr(each, name) for each in self.live],
-                [getattr(each, name) for each in self.simulated],
+                [getattr(row, name) for row in self.live],
+                [getattr(row, name) for row in self.simulated],
             )
             for name in COMPARED
         ]
@@ -128,19 +128,21 @@ class FleetCheck:
 
 def check(tell: Tell, names: Sequence[str] = (), *, seconds: float = 8.0, rounds: int = ROUNDS) -> FleetCheck:
     """Run scenarios live and simulated; by default all."""
-    chosen = [each for each in SCENARIOS if not names or each.name in names]
+    chosen = [scenario for scenario in SCENARIOS if not names or scenario.name in names]
     report = FleetCheck()
     torch.set_num_threads(1)  # as the replicas
     plain: dict[bool, Model] = {}
     with partial_results(report):
-        for is_paced, policy in dict.fromkeys((each.is_paced, each.policy) for each in chosen):
-            mine = [each for each in chosen if (each.is_paced, each.policy) == (is_paced, policy)]
+        for is_paced, policy in dict.fromkeys((scenario.is_paced, scenario.policy) for scenario in chosen):
+            mine = [
+                scenario for scenario in chosen if (scenario.is_paced, scenario.policy) == (is_paced, policy)
+            ]
             if is_paced not in plain:
                 tell("calibrating")
                 plain[is_paced] = MODELS[is_paced]()
             name = f"{policy}, {'paced' if is_paced else 'unpaced'}"
             tell(f"starting a fleet: {name}")
-            with live_fleet(policy, max(each.replicas for each in mine), is_paced=is_paced) as fleet:
+            with live_fleet(policy, max(scenario.replicas for scenario in mine), is_paced=is_paced) as fleet:
                 model = plain[is_paced].calibrated(fleet)
                 report.http_s[name] = model.http_s
                 for scenario in mine:
@@ -148,7 +150,7 @@ def check(tell: Tell, names: Sequence[str] = (), *, seconds: float = 8.0, rounds
                     for number in range(rounds):
                         tell(f"{scenario.name}: round {number + 1} of {rounds}, {seconds:g} s")
                         _add_round(outcome, fleet, model, scenario, seconds)
-    report.outcomes = [each for each in report.outcomes if each.simulated]
+    report.outcomes = [kept for kept in report.outcomes if kept.simulated]
     return report
 
 
@@ -176,12 +178,12 @@ def _add_round(outcome: Outcome, fleet: LiveFleet, model: Model, scenario: Scena
 
 def figures(sent: Sequence[Sent], objective: Objective) -> Figures:
     """Return the figures of the answers."""
-    whole = [each for each in sent if not each.error]
-    good = sum(objective.is_met(each) for each in whole)
+    whole = [answer for answer in sent if not answer.error]
+    good = sum(objective.is_met(answer) for answer in whole)
     ttft_p99, e2e_p99 = (
-        percentile(sorted(getattr(each, name) for each in whole), 99) for name in ("ttft", "e2e")
+        percentile(sorted(getattr(answer, name) for answer in whole), 99) for name in ("ttft", "e2e")
     )
-    return Figures(good / max(each.last for each in whole), ttft_p99, e2e_p99, len(sent) - len(whole))
+    return Figures(good / max(answer.last for answer in whole), ttft_p99, e2e_p99, len(sent) - len(whole))
 
 
 def as_json(report: FleetCheck) -> dict[str, Any]:

@@ -137,13 +137,13 @@ class Model:
         """Return the answers as the load client would see them."""
         return [
             Sent(
-                due=each.arrival,
-                num_prompt_tokens=each.request.prompt_len,
-                first=each.arrival + each.ttft + self.http_s,
-                last=each.arrival + each.e2e + self.http_s,
-                num_tokens=each.request.output_len,
+                due=record.arrival,
+                num_prompt_tokens=record.request.prompt_len,
+                first=record.arrival + record.ttft + self.http_s,
+                last=record.arrival + record.e2e + self.http_s,
+                num_tokens=record.request.output_len,
             )
-            for each in self.run(requests, replicas, router, changes)
+            for record in self.run(requests, replicas, router, changes)
         ]
 
     def alone(self, requests: Sequence[SimRequest]) -> list[RequestRecord]:
@@ -154,8 +154,8 @@ class Model:
         """Measure the HTTP path, and the rest of a paced step, with prompts of two tokens that are alone."""
         lone = fleet.prompts.equal(8, prompt=2, spacing=0.25)
         live, simulated = fleet.send(lone).sent[2:], self.alone(lone)
-        ttft, tpot = (median(getattr(each, name) for each in live) for name in ("ttft", "tpot"))
-        steps, gap = (median(getattr(each, name) for each in simulated) for name in ("ttft", "tpot"))
+        ttft, tpot = (median(getattr(answer, name) for answer in live) for name in ("ttft", "tpot"))
+        steps, gap = (median(getattr(record, name) for record in simulated) for name in ("ttft", "tpot"))
         if self.rates is None:
             rest = max(0.0, tpot - gap)
             return replace(self, rest_s=rest, http_s=max(0.0, ttft - steps - rest))
@@ -166,19 +166,22 @@ class Model:
         if self.rates is None:
             return []
         simulated = self.alone(fleet.prompts.equal(BURST, spacing=SPACING_S))
-        ttft, rest = mean(each.ttft for each in simulated), mean(each.e2e - each.ttft for each in simulated)
-        found = []
+        ttft, rest = (
+            mean(record.ttft for record in simulated),
+            mean(record.e2e - record.ttft for record in simulated),
+        )
+        slowdowns = []
         for urls in accumulate([url] for url in fleet.urls()):
             bursts = [fleet.burst(urls, BURST, SPACING_S) for _ in range(BURSTS)]
             # Medians over the bursts: one hiccup of the machine would otherwise slow the whole simulation down.
-            prompt = median(mean(each.ttft for each in sent) for sent in bursts) - self.http_s
-            decodes = median(mean(each.e2e - each.ttft for each in sent) for sent in bursts)
-            found.append(Slowdown(prompt / ttft, decodes / rest))
-        return found
+            prompt = median(mean(answer.ttft for answer in sent) for sent in bursts) - self.http_s
+            decodes = median(mean(answer.e2e - answer.ttft for answer in sent) for sent in bursts)
+            slowdowns.append(Slowdown(prompt / ttft, decodes / rest))
+        return slowdowns
 
     def slowed(self, *measured: Sequence[Slowdown]) -> Model:
         """Return it with the mean of measured slowdowns, for each number of replicas that has one."""
-        both = [[each for each in pair if each is not None] for pair in zip_longest(*measured)]
+        both = [[slowdown for slowdown in pair if slowdown is not None] for pair in zip_longest(*measured)]
         means = [Slowdown(mean(e.prompt for e in pair), mean(e.decode for e in pair)) for pair in both]
         return replace(self, slowdown=means) if means else self
 

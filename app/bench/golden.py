@@ -109,7 +109,7 @@ def write_golden(
 ) -> None:
     """Write a golden trace."""
     lines = [{"prep_golden": FORMAT, **header}]
-    lines += [asdict(each) | asdict(answer) for each, answer in zip(requests, answers, strict=True)]
+    lines += [asdict(request) | asdict(answer) for request, answer in zip(requests, answers, strict=True)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 

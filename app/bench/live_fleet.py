@@ -100,7 +100,7 @@ class LiveFleet:
         async def run() -> list[Sent]:
             work = [self.prompts.equal(number, spacing=spacing) for _ in urls]
             sent = await asyncio.gather(*map(_send, urls, work))
-            return [each for part in sent for each in part]
+            return [answer for part in sent for answer in part]
 
         return asyncio.run(run())
 
@@ -126,8 +126,8 @@ class LiveFleet:
 def _own_seconds() -> float:
     """Return the processor time of this process and of all below it, the fleet's included."""
     me = psutil.Process()
-    times = [each.cpu_times() for each in [me, *me.children(recursive=True)] if each.is_running()]
-    return sum(each.user + each.system for each in times)
+    times = [process.cpu_times() for process in [me, *me.children(recursive=True)] if process.is_running()]
+    return sum(spent.user + spent.system for spent in times)
 
 
 async def _send(url: str, requests: Sequence[SimRequest]) -> list[Sent]:

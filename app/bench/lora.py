@@ -92,9 +92,9 @@ def measure(
                 speed = _round(llm, adapters[:count], batch_size, output_len, f"{number}-{count}")
                 if number:  # the first one warms up: slots are filled, decode steps recorded
                     speeds[count].append(speed)
-        for count, found in speeds.items():
-            ratios = [ours / plain for ours, plain in zip(found, speeds[counts[0]], strict=True)]
-            report.variants.append(LoRAVariant(count, statistics.median(found), statistics.median(ratios)))
+        for count, rates in speeds.items():
+            ratios = [ours / plain for ours, plain in zip(rates, speeds[counts[0]], strict=True)]
+            report.variants.append(LoRAVariant(count, statistics.median(rates), statistics.median(ratios)))
         llm.shutdown()
     return report
 

@@ -71,8 +71,8 @@ class Workload:
 FLOATS = ("fp32", "bf16")
 LARGE = "dummy-386m"
 WORKLOADS = {
-    each.name: each
-    for each in (
+    workload.name: workload
+    for workload in (
         Workload("shop-128", "shop", 128, Lengths(128, 256), Lengths(64, 128), FLOATS),
         Workload("shop-128-busy", "shop", 128, Lengths(64, 128), Lengths(32, 64), FLOATS, beside=1),
         Workload("386m-32", LARGE, 32, Lengths(16, 32), Lengths(16, 32)),
@@ -355,14 +355,14 @@ class _Group:
             job = complete_job(
                 folder,
                 {**engine, "skip_tokenizer_init": True},
-                num_seqs=max(each.num_prompts for each in self._workloads),
-                num_tokens=max(each.num_tokens for each in self._workloads),
+                num_seqs=max(workload.num_prompts for workload in self._workloads),
+                num_tokens=max(workload.num_tokens for workload in self._workloads),
                 scratch=scratch,
             )
             self._report.num_weights[self._model] = num_weights(job)
             self._report.vocab_sizes[self._model] = job.config.vocab_size
             turns = Turns(stack)
-            for name in dict.fromkeys(name for each in self._workloads for name in each.engines):
+            for name in dict.fromkeys(name for workload in self._workloads for name in workload.engines):
                 self._start(turns, name, job)
             for workload in self._workloads:
                 self._run(turns, workload, job.config.vocab_size)
@@ -370,12 +370,12 @@ class _Group:
     def _start(self, turns: Turns, name: str, job: Job) -> None:
         its_work = [workload for workload in self._workloads if name in workload.engines]
         python = self._pythons.get(OURS if name == ONE_THREAD else name)
-        if python is None or all(self._is_done(each, name) for each in its_work):
+        if python is None or all(self._is_done(workload, name) for workload in its_work):
             return
         self._tell(f"{self._model}, {self._precision}: starting {name}")
         said = SideReport(name)
         threads = 1 if name == ONE_THREAD else self._report.threads
-        cells = [self._cell(each, name, add=True) for each in its_work]
+        cells = [self._cell(workload, name, add=True) for workload in its_work]
         try:
             spec = self._spec(name, python, job)
             self._sides[name] = turns.start(spec, str(job.config.path), said, threads=threads)
@@ -429,12 +429,12 @@ class _Group:
             cell.read_shares += [] if share is None else [share]
 
     def _cell(self, workload: Workload, name: str, *, add: bool = False) -> Cell:
-        found = self._report.cell(workload.name, self._precision, name)
-        if found is None:
-            found = Cell(workload.name, self._precision, name, SideReport(name))
+        cell = self._report.cell(workload.name, self._precision, name)
+        if cell is None:
+            cell = Cell(workload.name, self._precision, name, SideReport(name))
             if add:
-                self._report.cells.append(found)
-        return found
+                self._report.cells.append(cell)
+        return cell
 
     def _is_done(self, workload: Workload, name: str) -> bool:
         return len(self._cell(workload, name).rounds.figures) >= self._num_rounds(workload)

@@ -50,15 +50,15 @@ def gemm_rate(limits: Limits, precision: str) -> float:
 
 def aims(report: PeersReport) -> list[Bar]:
     """Return the aims that the run says something about."""
-    found = []
+    bars = []
     for what, least, ours, theirs in _ratios():
-        ratios = [ratio for each in theirs if (ratio := report.ratio(ours, each)) is not None]
+        ratios = [ratio for key in theirs if (ratio := report.ratio(ours, key)) is not None]
         if len(ratios) == len(theirs):
-            found.append(Bar(what, least, min(ratios)))
+            bars.append(Bar(what, least, min(ratios)))
     if (cell := report.cell(*READ)) and cell.read_shares:
         what = "386m-1 in bf16: bandwidth of a decode step, of torch's on the same memory"
-        found.append(Bar(what, 0.9, median(cell.read_shares)))
-    return found
+        bars.append(Bar(what, 0.9, median(cell.read_shares)))
+    return bars
 
 
 def _ratios() -> Iterator[tuple[str, float, Key, list[Key]]]:
@@ -119,8 +119,8 @@ def markdown(report: PeersReport) -> str:
             f"* {workload.name}: {workload.model}, {workload.num_prompts} x {workload.input_len} tokens in, "
             f"{workload.output_len} out{beside}"
         )
-    if found := aims(report):
-        parts += ["", "Aims, as ratios:", "", *markdown_bars(found)]
+    if bars := aims(report):
+        parts += ["", "Aims, as ratios:", "", *markdown_bars(bars)]
     if notes := problems(report):
         parts += ["", "Not measured:", "", *("* " + " ".join(note.split()) for note in notes)]
     return "\n".join([*parts, ""])
@@ -146,12 +146,12 @@ def _head(report: PeersReport) -> str:
 
 def versions_line(report: PeersReport) -> str:
     """Return the engines with their versions."""
-    found: dict[str, None] = {}
+    versions: dict[str, None] = {}
     for cell in report.cells:
         if cell.rounds.engine:
             torch = f" (torch {cell.rounds.torch})" if cell.rounds.torch else ""
-            found[cell.rounds.engine + torch] = None
-    return f"{', '.join(found)}; {report.threads} threads each"
+            versions[cell.rounds.engine + torch] = None
+    return f"{', '.join(versions)}; {report.threads} threads each"
 
 
 def limits_line(report: PeersReport) -> str:
@@ -206,9 +206,9 @@ def problems(report: PeersReport) -> list[str]:
     for cell in report.cells:
         if cell.error:
             places.setdefault((cell.engine, cell.error), []).append(f"{cell.workload} in {cell.precision}")
-    found = list(report.missing.items())
-    found += [(", ".join([engine, *where]), why) for (engine, why), where in places.items()]
-    return [f"{what}: {why}" for what, why in found]
+    missing = list(report.missing.items())
+    missing += [(", ".join([engine, *where]), why) for (engine, why), where in places.items()]
+    return [f"{what}: {why}" for what, why in missing]
 
 
 def _rows(report: PeersReport) -> list[tuple[Workload, str]]:

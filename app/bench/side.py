@@ -139,7 +139,7 @@ class Side(JsonChild):
     def _cpu_seconds(self) -> float:
         try:
             process = psutil.Process(self._process.pid)
-            times = [each.cpu_times() for each in (process, *self._children())]
+            times = [p.cpu_times() for p in (process, *self._children())]
         except psutil.NoSuchProcess:  # reading the answer reports the error
             return 0.0
         return sum(time.user + time.system for time in times)

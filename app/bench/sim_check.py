@@ -169,8 +169,8 @@ def _finish(
 ) -> None:
     """Compare the workloads that are left, and store the report after each."""
     done = {outcome.workload for outcome in report.outcomes}
-    left = [each for each in workloads if each.name not in done]
-    seconds = [_expected_seconds(each, report) for each in left]
+    left = [workload for workload in workloads if workload.name not in done]
+    seconds = [_expected_seconds(workload, report) for workload in left]
     for number, workload in enumerate(left):
         where = f"{number + 1} of {len(left)}, {workload.name}"
         rest = f"about {duration(sum(seconds[number:]))} to go"
@@ -196,11 +196,13 @@ def _compare(tell: Tell, workload: CheckWorkload, report: CheckReport, timer: Ti
             live.append(figures_of(serve_live(core, work, timer)))
             timed += probe(core, PACE, 1 + number, timer)
         pace = _pace(core, report.calibration, timed)
-        work = [replace(each, arrival=each.arrival / pace) for each in work]
+        work = [replace(request, arrival=request.arrival / pace) for request in work]
         simulated = figures_of(serve_simulated(core, report.calibration, work, drafting))
     for name in simulated:
         simulated[name] *= 1 / pace if name.endswith("/s") else pace
-    figures = [Figure(name, [each[name] for each in live], [value]) for name, value in simulated.items()]
+    figures = [
+        Figure(name, [measured[name] for measured in live], [value]) for name, value in simulated.items()
+    ]
     return Outcome(workload.name, len(work), rate, figures, drafting, pace)
 
 

@@ -45,12 +45,12 @@ class CheckWorkload:
             count, rate, self.prompt, self.output, "poisson" if self.load else "constant",
             num_prefixes=self.num_prefixes, prefix_len=self.prefix_len,
         )  # fmt: skip
-        rng, found = Random(self.name), list(drawn)
-        for request in found:
-            request.arrival = found[request.index // self.burst * self.burst].arrival
+        rng, requests = Random(self.name), list(drawn)
+        for request in requests:
+            request.arrival = requests[request.index // self.burst * self.burst].arrival
             request.priority = rng.randrange(self.num_priorities)
             request.adapter = str(rng.randrange(self.num_adapters)) if self.num_adapters else None
-        return found
+        return requests
 
 
 SHORT, MIDDLE = Lengths(16, 48), Lengths(32, 256)

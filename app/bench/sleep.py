@@ -81,10 +81,10 @@ async def _rounds(tell: Tell, report: SleepReport, engines: list[AsyncLLM], roun
         awake = other
         report.rounds = number // len(engines) + 1
         report.switch = median(switches)
-        for entry, found in zip(report.models, times, strict=True):
-            if found:
+        for entry, seconds in zip(report.models, times, strict=True):
+            if seconds:
                 entry.sleep, entry.wake, entry.first_token = (
-                    median(column) for column in zip(*found, strict=True)
+                    median(column) for column in zip(*seconds, strict=True)
                 )
 
 

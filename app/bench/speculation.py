@@ -87,21 +87,23 @@ class SpeculationReport:
 
     def break_even(self, workload: str, method: str) -> int | None:
         """Return the smallest measured batch size at which drafts slow the engine down; None if there is none."""
-        found = [result for result in self.results if (result.workload, result.method) == (workload, method)]
-        return min((each.batch_size for each in found if each.speedup < 1), default=None)
+        results = [
+            result for result in self.results if (result.workload, result.method) == (workload, method)
+        ]
+        return min((result.batch_size for result in results if result.speedup < 1), default=None)
 
 
 def configs(methods: Sequence[str], num_speculative_tokens: int) -> dict[str, SpeculativeConfig]:
     """Return a configuration for each method, with the zoo's models."""
-    found = {}
+    by_method = {}
     for method in methods:
         settings: dict[str, Any] = {"method": method, "num_speculative_tokens": num_speculative_tokens}
         if method in MODELS:
             settings["model"] = MODELS[method]
         config = SpeculativeConfig.from_args(settings)
         assert config is not None
-        found[method] = config
-    return found
+        by_method[method] = config
+    return by_method
 
 
 def measure(

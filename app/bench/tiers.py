@@ -154,9 +154,9 @@ class _Bench:
         while self.core.has_unfinished():  # runs until its blocks are on the disk
             if self.core.step() and taken is None:
                 taken = perf_counter() - start
-        found = request.cached_tokens_by_source
+        cached = request.cached_tokens_by_source
         expected = {} if fresh else {source: num_blocks * self.core.scheduler.kv.block_size}
-        if source is not None and found != expected:
+        if source is not None and cached != expected:
             self.report.misses += 1
             return None
         return taken

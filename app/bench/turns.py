@@ -87,9 +87,9 @@ class Turns:
     def only(self, side: Side | None) -> Iterator[None]:
         """Stop all other sides inside the block."""
         with ExitStack() as stopped:
-            for each in self._sides:
-                if each is not side:
-                    stopped.enter_context(each.stopped())
+            for other in self._sides:
+                if other is not side:
+                    stopped.enter_context(other.stopped())
             yield
 
     def warm_up(self, side: Side, work: Work) -> None:

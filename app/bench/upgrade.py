@@ -79,8 +79,8 @@ def check(
             answers.insert(0, list(recorded))
             figures.insert(0, SideFigures("recorded answers", peak_bytes=None))
         pairs = zip(answers[0], answers[1], strict=True)
-        found = (first_divergence(number, *pair) for number, pair in enumerate(pairs))
-        report.divergences = [each for each in found if each is not None]
+        divergences = (first_divergence(number, *pair) for number, pair in enumerate(pairs))
+        report.divergences = [divergence for divergence in divergences if divergence is not None]
         if base is not None:
             report.unstable = _unstable(tell, sides[0], requests, answers[0], report.divergences, salt, key)
             _time_rounds(tell, sides, figures, requests, rounds, salt, key)
@@ -148,7 +148,9 @@ def _unstable(
         base, [requests[number] for number in numbers], f"{salt}-again", key, SideFigures(base.name)
     )
     return [
-        each for each, answer in zip(numbers, again, strict=True) if answer.tokens != answers[each].tokens
+        number
+        for number, answer in zip(numbers, again, strict=True)
+        if answer.tokens != answers[number].tokens
     ]
 
 
@@ -169,11 +171,11 @@ def _time_rounds(
         for side, figure in pairs if number % 2 else reversed(pairs):
             tell(f"round {number} of {rounds}: {side.name}")
             sent = _run(side, due, f"{salt}-{number}", key)
-            figure.failed += sum(bool(each.error) for each in sent)
-            whole = [each for each in sent if not each.error]
-            gaps = [gap for each in whole for gap in each.gaps]
+            figure.failed += sum(bool(request.error) for request in sent)
+            whole = [request for request in sent if not request.error]
+            gaps = [gap for request in whole for gap in request.gaps]
             if number and gaps:
-                figure.ttft.append(median(each.ttft for each in whole))
+                figure.ttft.append(median(request.ttft for request in whole))
                 figure.itl.append(median(gaps))
     for side, figure, first in zip(sides, figures, before, strict=True):
         if first is not None and (last := _scrape(side, key)) is not None:
@@ -203,9 +205,9 @@ def _answer(sent: Sent) -> GoldenAnswer:
     logprobs: list[float] = []
     for choice in sent.choices:
         tokens += choice.get("token_ids") or []
-        found = choice.get("logprobs") or {}
-        logprobs += [round(value, 6) for value in found.get("token_logprobs") or [] if value is not None]
-        for top in found.get("top_logprobs") or []:
+        reported = choice.get("logprobs") or {}
+        logprobs += [round(value, 6) for value in reported.get("token_logprobs") or [] if value is not None]
+        for top in reported.get("top_logprobs") or []:
             best = sorted((top or {}).values(), reverse=True)
             margins.append(round(best[0] - best[1], 6) if len(best) > 1 else 0.0)
     whole = len(margins) == len(logprobs) == len(tokens)

@@ -63,7 +63,7 @@ class RunningSide:
         if self.pid is None:
             return None
         process = psutil.Process(self.pid)
-        return sum(_peak_of(each) for each in (process, *process.children(recursive=True)))
+        return sum(_peak_of(p) for p in (process, *process.children(recursive=True)))
 
 
 def _peak_of(process: psutil.Process) -> int:
@@ -121,11 +121,11 @@ def check_target(target: Target) -> None:
 
 def checkout_of(stack: ExitStack, text: str) -> Path:
     """Return the folder of a checkout, or of a commit that is unpacked for the time of `stack`."""
-    found = _folder_or_commit(text)
-    if isinstance(found, Path):
-        return found
+    source = _folder_or_commit(text)
+    if isinstance(source, Path):
+        return source
     unpacked = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="prep-upgrade-")))
-    archive = subprocess.run([*GIT, "archive", found], capture_output=True, check=True)
+    archive = subprocess.run([*GIT, "archive", source], capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(unpacked, filter="data")
     return unpacked
@@ -138,12 +138,12 @@ def _folder_or_commit(text: str) -> Path | str:
         if not (folder / "app" / "cli" / "main.py").is_file():
             raise ConfigError(f"{text} is a folder but not a checkout of prep: it has no app/cli/main.py")
         return folder.resolve()
-    found = subprocess.run(
+    result = subprocess.run(
         [*GIT, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}"],
         capture_output=True,
         text=True,
     )
-    if found.returncode != 0:
+    if result.returncode != 0:
         kinds = "a URL, 'command: ...', a checkout's folder or a git ref of this repository"
         raise ConfigError(f"{text!r} is none of: {kinds}")
-    return found.stdout.strip()
+    return result.stdout.strip()

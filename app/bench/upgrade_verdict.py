@@ -91,8 +91,8 @@ def checks_of(
 
 def overall(checks: Sequence[Check]) -> Verdict:
     """Return the worst verdict: one failure fails; without one, anything undecided is inconclusive."""
-    found = {check.verdict for check in checks}
-    return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
+    verdicts = {check.verdict for check in checks}
+    return "fail" if "fail" in verdicts else "inconclusive" if "inconclusive" in verdicts else "pass"
 
 
 def _failures(base: SideFigures, new: SideFigures) -> Check:
@@ -105,7 +105,7 @@ def _tokens(
     divergences: Sequence[Divergence], unstable: Sequence[int], num_requests: int, limits: Limits
 ) -> Check:
     proven = [divergence for divergence in divergences if divergence.request not in unstable]
-    broken = [each for each in proven if not each.is_near_tie(limits.near_tie)]
+    broken = [divergence for divergence in proven if not divergence.is_near_tie(limits.near_tie)]
     same = num_requests - len(divergences)
     why = f"{same} of {counted(num_requests, 'request')} have equal tokens"
     if near := len(proven) - len(broken):

@@ -47,9 +47,9 @@ class Server:
     async def _generate(self, prompts: list[list[int]], max_tokens: list[int]) -> list[int]:
         load = Load(self._url, "", "it", Objective(), PATIENCE_S)
         await load.run(Due(0.0, prompt, length) for prompt, length in zip(prompts, max_tokens, strict=True))
-        gaps = percentiles([gap for each in load.sent for gap in each.gaps])
+        gaps = percentiles([gap for request in load.sent for gap in request.gaps])
         self._itl_p99 = gaps.p99 if gaps else None
-        return [each.num_tokens for each in load.sent]
+        return [request.num_tokens for request in load.sent]
 
     def itl_p99(self, prompts: list[list[int]], max_tokens: list[int]) -> dict[str, Any]:
         """Return the 99th percentile of the last round's times between chunks."""

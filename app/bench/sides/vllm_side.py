@@ -23,8 +23,8 @@ def preload() -> None:
     assert spec is not None and spec.origin is not None, "vLLM is not installed here"
     site = Path(spec.origin).parents[1]
     patterns = ("vllm/libs/libtcmalloc*.so*", "torch.libs/libgomp*.so*", "torch/lib/libgomp*.so*")
-    found = [next(iter(sorted(site.glob(pattern))), None) for pattern in patterns]
-    tcmalloc, openmp = found[0], found[1] or found[2]
+    paths = [next(iter(sorted(site.glob(pattern))), None) for pattern in patterns]
+    tcmalloc, openmp = paths[0], paths[1] or paths[2]
     libraries = [str(library) for library in (tcmalloc, openmp) if library]
     if tcmalloc:
         os.environ["LD_PRELOAD"] = ":".join(libraries)
