@@ -24,11 +24,11 @@ def list_(registry: RegistryOption = DEFAULT, json: JsonOption = False) -> None:
     """
     adapters = VersionRegistry(registry).read()
     if json:
-        return terminal.print_json({name: found.model_dump() for name, found in adapters.items()})
+        return terminal.print_json({name: history.model_dump() for name, history in adapters.items()})
     rows = [
-        (name, number, "in use" if found.promoted[-1:] == [number] else "", version.created, version.path)
-        for name, found in sorted(adapters.items())
-        for number, version in sorted(found.versions.items())
+        (name, number, "in use" if history.promoted[-1:] == [number] else "", version.created, version.path)
+        for name, history in sorted(adapters.items())
+        for number, version in sorted(history.versions.items())
     ]
     left = ("", "created", "folder")
     table = terminal.table("adapter", "version", *left, left=left, rows=rows)

@@ -102,14 +102,14 @@ def _show_cards(name: str, json: bool) -> bool:
     from app.cli import cards
 
     all_cards = cards.load()
-    found = [all_cards.card(card_id) for card_id in all_cards.find(name)]
-    if json and found:
-        terminal.print_json([cards.as_json(card) for card in found])
-    elif found:
-        for card in found:
+    matches = [all_cards.card(card_id) for card_id in all_cards.find(name)]
+    if json and matches:
+        terminal.print_json([cards.as_json(card) for card in matches])
+    elif matches:
+        for card in matches:
             cards.print_card(card)
-        cards.suggest(found[0])
-    return bool(found)
+        cards.suggest(matches[0])
+    return bool(matches)
 
 
 def _as_listed(which: str) -> str:
@@ -129,7 +129,7 @@ def _find(bank: Bank, which: str) -> list[str]:
     if not _is_code(which):
         bank.question(which)
         return [which]
-    found = bank.covering(which)
-    if not found:
+    ids = bank.covering(which)
+    if not ids:
         raise terminal.Problem(f"no question covers {which}", "prep answer --list")
-    return found
+    return ids

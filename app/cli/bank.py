@@ -34,13 +34,13 @@ def list_(
     if covers is not None and covers.upper() not in numbers:
         example = "prep bank list --covers Q021"
         raise terminal.Problem(unknown_name("no question covers", covers, numbers, "use a number"), example)
-    found = [entry for entry in bank if wanted in (None, entry.topic)]
-    found = [entry for entry in found if covers is None or covers.upper() in entry.covers]
+    entries = [entry for entry in bank if wanted in (None, entry.topic)]
+    entries = [entry for entry in entries if covers is None or covers.upper() in entry.covers]
     if json:
-        return terminal.print_json([asdict(entry) for entry in found])
-    for entry in found:
+        return terminal.print_json([asdict(entry) for entry in entries])
+    for entry in entries:
         terminal.say(f"{entry.id}  [dim]{entry.kind} · {entry.difficulty} · {entry.title}[/]")
-    terminal.next_command(f"prep bank preview {found[0].id}" if found else "prep bank stats")
+    terminal.next_command(f"prep bank preview {entries[0].id}" if entries else "prep bank stats")
 
 
 def lint(
@@ -79,12 +79,12 @@ def lint(
         for question_id in chosen:
             advance(question_id)
             question = bank.question(question_id)
-            found = list(lint_form(question, bank))
+            problems = list(lint_form(question, bank))
             if run:
                 count = seeds if question.experiment is None or is_exact(question) else 1
-                found += lint_truth(question, lambda n, a: runner.run(n, a).result, range(count))
+                problems += lint_truth(question, lambda n, a: runner.run(n, a).result, range(count))
                 compared += count * len(question.oracle)
-            findings += map(str, found)
+            findings += map(str, problems)
     if json:
         counts = {"questions": len(chosen), "compared_with_oracles": compared}
         terminal.print_json({**counts, "findings": findings})
@@ -147,7 +147,7 @@ def stats(
     bank = open_bank()
     graded = sum(bank.question(entry.id).is_machine_graded for entry in bank)
     per_number = Counter(number for entry in bank for number in entry.covers)
-    found = {
+    figures = {
         "questions": len(bank),
         "machine_graded": graded,
         "topics": dict(Counter(entry.topic for entry in bank)),
@@ -157,7 +157,9 @@ def stats(
         "right_option_position": _positions(bank),
     }
     if json:
-        return terminal.print_json({**found, "covers": dict(sorted(per_number.items()))} if covers else found)
+        return terminal.print_json(
+            {**figures, "covers": dict(sorted(per_number.items()))} if covers else figures
+        )
     where = terminal.out()
     if covers:
         return where.print("\n".join(f"{number}  {count}" for number, count in sorted(per_number.items())))
@@ -171,7 +173,7 @@ def stats(
     where.print(f"{counted(len(bank), 'question')}: {kinds}")
     where.print(f"{graded / len(bank):.0%} decided by counters, formulas, checks or probes")
     where.print(f"{len(per_number)} numbered interview questions covered")
-    where.print(f"positions of the right option: {found['right_option_position']}")
+    where.print(f"positions of the right option: {figures['right_option_position']}")
     terminal.next_command("prep bank lint --run", "compares the engine with the oracles")
 
 
@@ -189,7 +191,7 @@ def _positions(bank: Any) -> dict[int, int]:
     """Count the positions of right options over three seeds each: no position may be a good guess."""
     from quizzes.instance import draw
 
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for entry in bank:
         question = bank.question(entry.id)
         right = {choice.id for choice in question.choices if choice.right is True}
@@ -197,8 +199,8 @@ def _positions(bank: Any) -> dict[int, int]:
             continue
         for seed in range(3):
             shown = [choice.id for choice in draw(question, seed).choices()]
-            found[shown.index(*right) + 1] += 1
-    return dict(sorted(found.items()))
+            counts[shown.index(*right) + 1] += 1
+    return dict(sorted(counts.items()))
 
 
 HELP = "Maintain the question bank: list, lint, preview, stats, schema."

@@ -60,33 +60,33 @@ def capacity(
 
     make_folder_of(svg)
     checked = read_plan(plan)
-    found, bill = work_out_plan(checked)
-    if found.problem:
-        raise terminal.Problem(found.problem, f"change hardware in {plan}")
+    sheet, bill = work_out_plan(checked)
+    if sheet.problem:
+        raise terminal.Problem(sheet.problem, f"change hardware in {plan}")
     if serve_command:
-        return show_commands(found)
+        return show_commands(sheet)
     if why is not None:
-        return explain(found, why, json)
+        return explain(sheet, why, json)
     if formulas:
-        return show_all(found, json)
-    report = _simulated(found, checked, seed) if simulate else None
+        return show_all(sheet, json)
+    report = _simulated(sheet, checked, seed) if simulate else None
     from app.debugger.capacity.plan_fleet import gaps
 
-    rows = gaps(found, report, checked.router) if report else []
+    rows = gaps(sheet, report, checked.router) if report else []
     if svg is not None and bill is not None:
-        write_svg(svg, bill, found)
+        write_svg(svg, bill, sheet)
     if json:
-        terminal.print_json(_as_json(found, bill, rows))
+        terminal.print_json(_as_json(sheet, bill, rows))
     else:
-        show_sheet(checked, found)
+        show_sheet(checked, sheet)
         if report is not None:
             show_gaps(rows, len(report.replicas), checked.router)
         if bill is not None:
-            show_bill(bill, found)
-        for verdict in found.verdicts:
+            show_bill(bill, sheet)
+        for verdict in sheet.verdicts:
             terminal.say(f"- {verdict}")
         terminal.next_command(f"prep capacity {plan} --why total", "the formula of a figure, and those in it")
-    if misses(found):
+    if misses(sheet):
         raise typer.Exit(terminal.CHECKS_FAILED)
 
 
@@ -118,13 +118,13 @@ def misses(found: Capacity) -> bool:
     )
 
 
-def _simulated(found: Capacity, plan: Plan, seed: int) -> FleetReport:
+def _simulated(sheet: Capacity, plan: Plan, seed: int) -> FleetReport:
     from app.debugger.capacity.check import sensible_count
     from app.debugger.capacity.plan_fleet import MOST_REQUESTS, simulate_slice, size_of_slice
 
-    total = min(MOST_REQUESTS, sensible_count(found) * size_of_slice(found))
+    total = min(MOST_REQUESTS, sensible_count(sheet) * size_of_slice(sheet))
     with terminal.progress(total, "requests") as advance:
-        return simulate_slice(found, plan.router, seed, lambda done, _: advance(done=done))
+        return simulate_slice(sheet, plan.router, seed, lambda done, _: advance(done=done))
 
 
 def show_sheet(plan: Plan, found: Capacity) -> None:
@@ -219,15 +219,17 @@ def explain(found: Capacity, name: str, json: bool) -> None:
             unknown_name("there is no figure", name, found.figures), "--formulas   lists them"
         )
     if json:
-        return terminal.print_json({each: asdict(found.figures[each]) for each in _ancestry(found, name)})
+        return terminal.print_json(
+            {ancestor: asdict(found.figures[ancestor]) for ancestor in _ancestry(found, name)}
+        )
     shown: set[str] = set()
 
-    def tell(each: str, depth: int) -> None:
-        figure, indent = found.figures[each], "  " * depth
-        terminal.say(f"{indent}[bold]{terminal.literal(figure.title)}[/] ({each}): [bold]{figure.shown()}[/]")
-        if each in shown:
+    def tell(key: str, depth: int) -> None:
+        figure, indent = found.figures[key], "  " * depth
+        terminal.say(f"{indent}[bold]{terminal.literal(figure.title)}[/] ({key}): [bold]{figure.shown()}[/]")
+        if key in shown:
             return terminal.say(f"{indent}  as above")
-        shown.add(each)
+        shown.add(key)
         for line in _lines(figure):
             terminal.say(f"{indent}  {terminal.literal(line)}")
         for parent in figure.parents:
@@ -236,10 +238,10 @@ def explain(found: Capacity, name: str, json: bool) -> None:
     tell(name, 0)
 
 
-def _ancestry(found: Capacity, name: str) -> list[str]:
+def _ancestry(sheet: Capacity, name: str) -> list[str]:
     order = [name]
-    for each in order:
-        order += [parent for parent in found.figures[each].parents if parent not in order]
+    for ancestor in order:
+        order += [parent for parent in sheet.figures[ancestor].parents if parent not in order]
     return order
 
 
@@ -263,16 +265,16 @@ def show_all(found: Capacity, json: bool) -> None:
         )
 
 
-def _as_json(found: Capacity, bill: Bill | None, rows: list[Gap]) -> dict[str, Any]:
-    chart = [] if bill is None else volumes(bill, found, 50)
+def _as_json(sheet: Capacity, bill: Bill | None, rows: list[Gap]) -> dict[str, Any]:
+    chart = [] if bill is None else volumes(bill, sheet, 50)
     return {
-        "figures": {name: terminal.pick(f, "value unit formula filled") for name, f in found.figures.items()},
-        "verdicts": found.verdicts,
-        "meets_limits": not misses(found),
+        "figures": {name: terminal.pick(f, "value unit formula filled") for name, f in sheet.figures.items()},
+        "verdicts": sheet.verdicts,
+        "meets_limits": not misses(sheet),
         "gaps": [asdict(row) for row in rows],
         "break_even_chart": [
-            {"requests_per_month": each, "own": bill.own(each), "managed": bill.managed(each)}
-            for each in chart
+            {"requests_per_month": volume, "own": bill.own(volume), "managed": bill.managed(volume)}
+            for volume in chart
             if bill
         ],
     }

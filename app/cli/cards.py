@@ -50,28 +50,28 @@ def list_(
 
     wanted_kind = resolve("kind of card", kind, KINDS) if kind else None
     wanted_topic = resolve("topic", topic, TOPICS) if topic else None
-    found = [
+    chosen = [
         entry
         for entry in load()
         if wanted_kind in (None, entry.kind) and (wanted_topic is None or wanted_topic in entry.topics)
     ]
     if json:
         return terminal.print_json(
-            [terminal.pick(entry, "id kind title date topics facts run") for entry in found]
+            [terminal.pick(entry, "id kind title date topics facts run") for entry in chosen]
         )
     console = terminal.out()
     for name, about in KINDS.items():
-        entries = [entry for entry in found if entry.kind == name]
+        entries = [entry for entry in chosen if entry.kind == name]
         if entries:
             console.print(f"\n[bold]{name}[/]  [dim]{about}[/]")
         for entry in entries:
             date = f"{entry.date}  " if entry.date else ""
             terminal.say(f"  [cyan]{entry.id.partition('.')[2]:<22}[/] {date}{escape(entry.title)}")
     console.print(
-        f"\n{counted(len(found), 'card')}, {sum(bool(entry.run) for entry in found)} with a claim that runs"
+        f"\n{counted(len(chosen), 'card')}, {sum(bool(entry.run) for entry in chosen)} with a claim that runs"
     )
-    if found:
-        terminal.next_command(f"prep cards show {found[0].id}")
+    if chosen:
+        terminal.next_command(f"prep cards show {chosen[0].id}")
     else:
         terminal.next_command("prep cards list", "all of them")
 
@@ -152,12 +152,13 @@ def as_json(card: Card, outcome: Reproduced | None = None) -> dict[str, Any]:
 
 def one_card(cards: Cards, name: str) -> Any:
     """Return the card with this id or name. Raises Problem if several have it, UnknownId if none."""
-    found = cards.find(name)
-    if len(found) > 1:
+    matches = cards.find(name)
+    if len(matches) > 1:
         raise terminal.Problem(
-            f"{name!r} names {counted(len(found), 'card')}: {', '.join(found)}", f"prep cards show {found[0]}"
+            f"{name!r} names {counted(len(matches), 'card')}: {', '.join(matches)}",
+            f"prep cards show {matches[0]}",
         )
-    return cards.card(found[0] if found else name)
+    return cards.card(matches[0] if matches else name)
 
 
 def run_miniature(card: PaperCard) -> Reproduced:
@@ -225,8 +226,8 @@ def _hardware(card: HardwareCard) -> None:
     from quizzes.cards.hardware import CONTEXT, MODEL
 
     console = showing.console()
-    found = _figures(card)
-    for row in found:
+    rows = _figures(card)
+    for row in rows:
         floor = "does not fit" if row.floor_ms is None else f"{row.floor_ms:.1f} ms"
         console.print(f"\n [cyan]{row.name}[/]  {row.memory_gib:.1f} GiB, {row.gb_per_s:,.0f} GB/s")
         table = terminal.table("type", "dense TFLOP/s", "ridge FLOP/B")

@@ -91,12 +91,12 @@ def diagnose(
             raise terminal.Problem(f"cannot write {save}: {error.strerror}") from None
         terminal.note(f"{terminal.mark(True)} evidence in {terminal.literal(save)}")
     try:
-        found = judged(evidence, before)
+        diagnosis = judged(evidence, before)
     except CannotJudge as error:
         raise terminal.Problem(str(error), error.next_step, code=terminal.INCONCLUSIVE) from None
-    terminal.print_json(found) if json else show(found)
-    if found.cause is not None or found.candidates:
-        raise SystemExit(terminal.CHECKS_FAILED if found.cause else terminal.INCONCLUSIVE)
+    terminal.print_json(diagnosis) if json else show(diagnosis)
+    if diagnosis.cause is not None or diagnosis.candidates:
+        raise SystemExit(terminal.CHECKS_FAILED if diagnosis.cause else terminal.INCONCLUSIVE)
 
 
 def _file(urls: list[str]) -> Path | None:
@@ -164,8 +164,8 @@ def show(found: Diagnosis) -> None:
         return
     terminal.say("Nothing wrong: no cause fits these figures.")
     unknown: dict[str, list[str]] = {}
-    for each in found.cannot_exclude:
-        unknown.setdefault(" or ".join(each.needs), []).append(each.cause)
+    for step in found.cannot_exclude:
+        unknown.setdefault(" or ".join(step.needs), []).append(step.cause)
     for needs, causes in unknown.items():
         _row("Cannot exclude ", f"{', '.join(causes)} without {needs}")
 

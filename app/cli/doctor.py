@@ -99,9 +99,9 @@ def run() -> Iterator[Check]:
     checks = (_python, _libraries, _torch, _cpu_kernels, _machine, _disk, _terminal, _test_tools)
     can_load = True
     for check in (*checks, _bank, _claims, _state, _judge, _worker, _sandbox):
-        found = _guarded(check)
-        can_load = can_load and not (check is _cpu_kernels and found.status == "fail")
-        yield found
+        result = _guarded(check)
+        can_load = can_load and not (check is _cpu_kernels and result.status == "fail")
+        yield result
     if can_load:  # else it fails for the reason that was given
         yield from _engine()
 
@@ -221,8 +221,8 @@ def _claims() -> Check:
     claims = load_claims()
     text = f"claims: {len(claims):,}"
     if claims.problems:
-        found = f"{len(claims.problems)} invalid: {claims.problems[0]}"
-        return Check("warn", f"{text}, {found}", "prep claims list")
+        invalid = f"{len(claims.problems)} invalid: {claims.problems[0]}"
+        return Check("warn", f"{text}, {invalid}", "prep claims list")
     return Check("ok", f"{text}, 0 invalid")
 
 

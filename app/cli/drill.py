@@ -46,9 +46,11 @@ def list_(
     """
     chosen = _chosen(level)
     if json:
-        terminal.print_json([terminal.pick(each, "code title level") for each in chosen])
+        terminal.print_json([terminal.pick(entry, "code title level") for entry in chosen])
         return
-    rows = [(each.code, each.level, each.title) for each in sorted(chosen, key=lambda each: each.number)]
+    rows = [
+        (entry.code, entry.level, entry.title) for entry in sorted(chosen, key=lambda entry: entry.number)
+    ]
     terminal.out().print(terminal.table("drill", "level", "symptom", left=("symptom",), rows=rows))
     terminal.next_command("prep drill start random")
 
@@ -183,14 +185,14 @@ def check(
     proofs: dict[str, Proof] = {}
     bad = len(index.problems)
     with terminal.progress(len(chosen), "drills") as advance, terminal.stages("starting") as tell:
-        for each in chosen:
-            proof = proofs[each.id] = checking.prove(each, tell)
+        for entry in chosen:
+            proof = proofs[entry.id] = checking.prove(entry, tell)
             if write:
-                checking.write({each.id: proof})
-            bad += len(proof.problems(each))
+                checking.write({entry.id: proof})
+            bad += len(proof.problems(entry))
             if not json:
-                _show_proof(each, proof)
-            advance(each.id)
+                _show_proof(entry, proof)
+            advance(entry.id)
     same = [pair for pair in checking.same_signature(checking.recorded() | proofs) if set(pair) & set(proofs)]
     for first, second in same:
         terminal.say(f"{terminal.mark(False)} {first} and {second} have the same signature", terminal.err())
@@ -340,8 +342,8 @@ class _Floor:
     def _tell_looks(self) -> None:
         from interview.drills.figures import LOOKS
 
-        for name, each in LOOKS.items():
-            self._item(f" {name:12} cost {each.cost}  ", each.shows)
+        for name, look in LOOKS.items():
+            self._item(f" {name:12} cost {look.cost}  ", look.shows)
 
     def _item(self, head: str, text: str) -> None:
         """Print an item of a list, wrapped beside its head."""

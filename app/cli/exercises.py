@@ -146,14 +146,14 @@ def open_failure(report: Report) -> None:
     """Open the first failure that has a trace in the debugger. Raises Problem if none has."""
     from app.cli.app import app
 
-    found = next((result for result in report.results if result.trace), None)
-    if found is None:
+    failure = next((result for result in report.results if result.trace), None)
+    if failure is None:
         raise terminal.Problem(
             "no failure has a trace: a trace shows the engine's scheduler, and these checks fail before it runs",
             f"prep lab hint {report.exercise}",
             code=terminal.CHECKS_FAILED,
         )
-    app(trace=Path(found.trace), step=found.step)
+    app(trace=Path(failure.trace), step=failure.step)
 
 
 def show_hint(found: Exercise, command: str) -> None:

@@ -30,15 +30,15 @@ def list_(
       prep experiments list --codes
     """
     wanted = resolve("topic", topic, TOPICS) if topic else None
-    found = [registry.get(name) for name in registry.names() if wanted in (None, name.split(".")[0])]
+    listed = [registry.get(name) for name in registry.names() if wanted in (None, name.split(".")[0])]
     if json:
-        return terminal.print_json([_summary(experiment) for experiment in found])
+        return terminal.print_json([_summary(experiment) for experiment in listed])
     if codes:
-        _print_codes(found)
+        _print_codes(listed)
         return
     console = terminal.out()
     last = ""
-    for experiment in found:
+    for experiment in listed:
         group, _, short = experiment.name.partition(".")
         if group != last:
             console.print(f"\n[bold]{group}[/]  [dim]{TOPICS.get(group, '')}[/]")
@@ -47,17 +47,17 @@ def list_(
         terminal.say(f"  [cyan]{short}[/]{mark}")
         console.print(Padding(experiment.title, (0, 0, 0, 6)), style="dim")
     console.print(
-        f"\n{counted(len(found), 'experiment')}. Those not marked as measured are exact: the same on every machine."
+        f"\n{counted(len(listed), 'experiment')}. Those not marked as measured are exact: the same on every machine."
     )
-    terminal.next_command(f"prep experiments show {found[0].name}" if found else "prep experiments list")
+    terminal.next_command(f"prep experiments show {listed[0].name}" if listed else "prep experiments list")
 
 
-def _print_codes(found: list[Any]) -> None:
+def _print_codes(listed: list[Any]) -> None:
     """One block per catalogue code: the experiments that realise it, with their titles."""
     console = terminal.out()
-    for code in sorted({code for experiment in found for code in experiment.catalogue}):
+    for code in sorted({code for experiment in listed for code in experiment.catalogue}):
         console.print(f"[bold]{code}[/]")
-        for experiment in found:
+        for experiment in listed:
             if code in experiment.catalogue:
                 terminal.say(f"  [cyan]{experiment.name}[/]")
                 console.print(Padding(experiment.title, (0, 0, 0, 6)), style="dim")

@@ -136,9 +136,9 @@ def status(name: NameArgument = None, json: JsonOption = False) -> None:
       prep fleet status
       prep fleet status shop --json
     """
-    found = _ask(name, "status")
+    state = _ask(name, "status")
     if json:
-        terminal.print_json(found)
+        terminal.print_json(state)
         return
     rows = [
         (
@@ -146,25 +146,25 @@ def status(name: NameArgument = None, json: JsonOption = False) -> None:
             gib(replica["memory_bytes"], 2) if replica["memory_bytes"] else "",
             "" if replica["start_s"] is None else duration(replica["start_s"]),
         )
-        for replica in found["replicas"]
+        for replica in state["replicas"]
     ]  # fmt: skip
     table = terminal.table(
         "replica", "state", "process", "load", "requests", "memory", "start", left=("state",), rows=rows
     )
-    terminal.show(f"{found['name']}: {found['wanted']} of {found['model']} wanted, {found['policy']}", table)
-    cold = next((replica for replica in found["replicas"] if replica["stages"]), None)
+    terminal.show(f"{state['name']}: {state['wanted']} of {state['model']} wanted, {state['policy']}", table)
+    cold = next((replica for replica in state["replicas"] if replica["stages"]), None)
     if cold is not None:
         stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in cold["stages"].items())
         terminal.say(f"cold start of {cold['name']}: {stages}")
-    if found["rolling"]:
+    if state["rolling"]:
         terminal.say("a roll is under way: each replica is replaced by a new one")
-    scaler = found["autoscaler"]
+    scaler = state["autoscaler"]
     if scaler is not None:
         terminal.say(
             f"autoscaler: {scaler['signal']} is {scaler['value']:.2f}; out above {scaler['out_above']:g}, in below "
-            f"{scaler['in_below']:g}; thrash {found['thrash']}"
+            f"{scaler['in_below']:g}; thrash {state['thrash']}"
         )
-    for event in found["events"][-8:]:
+    for event in state["events"][-8:]:
         terminal.say(f"[dim]{terminal.literal(event_line(event))}[/]")
 
 
@@ -187,8 +187,8 @@ def drain(
     \b
     Example: prep fleet drain r1
     """
-    found = _ask(name, "drain", {"replica": replica})
-    terminal.say(f"{found['replica']} is {found['state']}; wanted: {found['wanted']}")
+    reply = _ask(name, "drain", {"replica": replica})
+    terminal.say(f"{reply['replica']} is {reply['state']}; wanted: {reply['wanted']}")
 
 
 def roll(name: NameArgument = None) -> None:
@@ -217,13 +217,13 @@ def down(name: NameArgument = None) -> None:
 
     terminal.need_libraries("a fleet needs", LIBRARIES, "fleet", "serve")
     address = choose(name)
-    found = _ask(name, "status")
+    state = _ask(name, "status")
     _ask(name, "down", {})
-    load = sum(replica["load"] for replica in found["replicas"])
-    with terminal.status(f"{found['name']} ends; {counted(load, 'request')} under way"):
+    load = sum(replica["load"] for replica in state["replicas"])
+    with terminal.status(f"{state['name']} ends; {counted(load, 'request')} under way"):
         while address.is_alive:
             time.sleep(0.1)
-    terminal.say(f"{found['name']} has ended")
+    terminal.say(f"{state['name']} has ended")
 
 
 def _ask(name: str | None, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

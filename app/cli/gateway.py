@@ -96,31 +96,31 @@ def state(url: UrlArgument, api_key: KeyOption = None, json: JsonOption = False)
     \b
     Example: prep gateway state http://127.0.0.1:8080
     """
-    found = ask(url, "/gateway/state", api_key)
+    status = ask(url, "/gateway/state", api_key)
     if json:
-        terminal.print_json(found)
+        terminal.print_json(status)
         return
     shown = [
         (
             backend["name"], backend["version"], "yes" if backend["healthy"] else "no", backend["breaker"],
             f"{backend['load']:,}", f"{backend['requests']:,}", f"{backend['failed']:,}",
         )
-        for backend in found["backends"]
+        for backend in status["backends"]
     ]  # fmt: skip
     headings = ("backend", "version", "healthy", "breaker", "load", "requests", "failed")
-    terminal.show(found["policy"], terminal.table(*headings, left=headings[1:4], rows=shown))
-    if found["tenants"]:
+    terminal.show(status["policy"], terminal.table(*headings, left=headings[1:4], rows=shown))
+    if status["tenants"]:
         rows = [
             (tenant["name"], f"{tenant['requests']:,}", f"{tenant['tokens']:,}", _left(tenant))
-            for tenant in found["tenants"]
+            for tenant in status["tenants"]
         ]
         terminal.out().print(terminal.table("tenant", "requests", "tokens", "left today", rows=rows))
-    if found["canary"]:
+    if status["canary"]:
         terminal.say(
-            f"canary: version {found['canary']['version']}, {found['canary']['share']:.0%} of the users"
+            f"canary: version {status['canary']['version']}, {status['canary']['share']:.0%} of the users"
         )
-    if found.get("canary_look"):
-        terminal.say(terminal.literal(found["canary_look"]["sentence"]))
+    if status.get("canary_look"):
+        terminal.say(terminal.literal(status["canary_look"]["sentence"]))
 
 
 def explain(
@@ -141,13 +141,13 @@ def explain(
       prep gateway explain http://127.0.0.1:8080 --last 5000 --json > routes.json
     """
     path = f"/gateway/decisions?last={last}" if request_id is None else f"/gateway/decisions/{request_id}"
-    found = ask(url, path, api_key)
+    decisions = ask(url, path, api_key)
     if json:
-        terminal.print_json(found)
+        terminal.print_json(decisions)
         return
-    for each in found if isinstance(found, list) else [found]:
-        ended = f"  [dim]{terminal.literal(each['ended'] or 'under way')}[/]"
-        terminal.say(terminal.literal(each["sentence"]) + ended)
+    for decision in decisions if isinstance(decisions, list) else [decisions]:
+        ended = f"  [dim]{terminal.literal(decision['ended'] or 'under way')}[/]"
+        terminal.say(terminal.literal(decision["sentence"]) + ended)
 
 
 def canary(
@@ -160,8 +160,8 @@ def canary(
     \b
     Example: prep gateway canary http://127.0.0.1:8080 0
     """
-    found = ask(url, "/gateway/canary", api_key, {"share": share})
-    terminal.say(f"version {found['version']}: {found['share']:.0%} of the users")
+    reply = ask(url, "/gateway/canary", api_key, {"share": share})
+    terminal.say(f"version {reply['version']}: {reply['share']:.0%} of the users")
 
 
 def ask(url: str, path: str, api_key: str | None, body: dict[str, Any] | None = None) -> Any:
@@ -176,7 +176,7 @@ def ask(url: str, path: str, api_key: str | None, body: dict[str, Any] | None = 
         response = httpx.request(
             "GET" if body is None else "POST", base + path, headers=headers, json=body, timeout=10
         )
-        found = response.json()
+        answer = response.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise terminal.Problem(
             f"no gateway at {base}: {error or type(error).__name__}",
@@ -184,8 +184,8 @@ def ask(url: str, path: str, api_key: str | None, body: dict[str, Any] | None = 
             code=terminal.ENVIRONMENT,
         ) from None
     if response.status_code != 200:
-        raise terminal.Problem(str(found.get("error", {}).get("message", response.text)))
-    return found
+        raise terminal.Problem(str(answer.get("error", {}).get("message", response.text)))
+    return answer
 
 
 def _left(tenant: dict[str, Any]) -> str:

@@ -52,7 +52,7 @@ def _wrapped(line: Text, console: Console, width: int) -> list[Text]:
     start = _start(line.plain, width)
     indent = cell_len(line.plain[:start])
     first, *rest = line[start:].wrap(console, width - indent)
-    return [line[:start] + first, *(Text(" " * indent) + each for each in rest)]
+    return [line[:start] + first, *(Text(" " * indent) + part for part in rest)]
 
 
 def _start(line: str, width: int) -> int:

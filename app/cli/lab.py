@@ -90,17 +90,17 @@ def new(lab: NextArgument = None) -> None:
 
     Example: prep lab new block-manager
     """
-    found = _chosen(lab)
-    opened = workspace.open_lab(found)
-    terminal.say(f"[bold]{terminal.literal(found.title)}[/], about {found.exercise.minutes} minutes")
-    terminal.say(terminal.literal(found.goal))
+    chosen = _chosen(lab)
+    opened = workspace.open_lab(chosen)
+    terminal.say(f"[bold]{terminal.literal(chosen.title)}[/], about {chosen.exercise.minutes} minutes")
+    terminal.say(terminal.literal(chosen.goal))
     words = "your file" if opened.created else "your file, kept as it is"
     terminal.say(f"{words}: {terminal.literal(opened.path)}", whole=True)
-    if change := workspace.contract_change(found):
+    if change := workspace.contract_change(chosen):
         terminal.say("[yellow]the contract has changed since your file was made:[/]")
         print(change.rstrip())
-        workspace.accept_contract(found)
-    terminal.next_command(f"prep lab watch {found.number}")
+        workspace.accept_contract(chosen)
+    terminal.next_command(f"prep lab watch {chosen.number}")
 
 
 def check(
@@ -126,20 +126,20 @@ def check(
       prep lab check block-manager --file attempt.py
       prep lab check scheduler-fcfs --open
     """
-    found = _chosen(lab)
+    chosen = _chosen(lab)
     if reference:
-        source = solution(found.number)
+        source = solution(chosen.number)
     else:
-        source = workspace.lab_source(found) if file is None else read_file(file)
-    report = check_source(found.exercise, source, keep=not reference)
+        source = workspace.lab_source(chosen) if file is None else read_file(file)
+    report = check_source(chosen.exercise, source, keep=not reference)
     if json:
         terminal.print_json(report.to_json())
     else:
         print_report(report, "lab")
         if file is None and not reference:
-            _say_contract(found)
+            _say_contract(chosen)
         if report.ok and report.is_saved:
-            _say_what_follows(found)
+            _say_what_follows(chosen)
     if open_ and not report.ok:
         open_failure(report)
     end([report])
@@ -152,22 +152,22 @@ def watch(lab: NextArgument = None, seconds: Annotated[float, option(hidden=True
 
     Example: prep lab watch block-manager
     """
-    found: Lab | None = _chosen(lab)
-    while found is not None:
-        path = workspace.open_lab(found).path
+    chosen: Lab | None = _chosen(lab)
+    while chosen is not None:
+        path = workspace.open_lab(chosen).path
         screen = Screen(
-            f"{found.number}: {found.title}", str(path), "h hint · r check again · n next lab · q end"
+            f"{chosen.number}: {chosen.title}", str(path), "h hint · r check again · n next lab · q end"
         )
         key = watch_sources(
-            [(found.exercise, partial(workspace.lab_source, found))],
+            [(chosen.exercise, partial(workspace.lab_source, chosen))],
             "lab",
             seconds=seconds,
             screen=screen,
-            after=partial(_say_next_step, found),
+            after=partial(_say_next_step, chosen),
         )
         if key != "n":
             return
-        found = _after(found)
+        chosen = _after(chosen)
     terminal.say("all labs are solved")
 
 
@@ -197,9 +197,9 @@ def follow_ups(lab: LabArgument) -> None:
 
     Example: prep lab follow-ups block-manager
     """
-    found = find_lab(lab)
-    terminal.markdown(found.follow_up_page)
-    terminal.next_command(f"prep quiz --question {found.unlocks[0]}")
+    chosen = find_lab(lab)
+    terminal.markdown(chosen.follow_up_page)
+    terminal.next_command(f"prep quiz --question {chosen.unlocks[0]}")
 
 
 follow_ups.__name__ = "follow-ups"
@@ -210,11 +210,11 @@ def reset(lab: LabArgument) -> None:
 
     Example: prep lab reset block-manager
     """
-    found = find_lab(lab)
-    backup = workspace.reset_lab(found)
+    chosen = find_lab(lab)
+    backup = workspace.reset_lab(chosen)
     if backup is not None:
         terminal.say(f"your file is now {terminal.literal(backup)}", whole=True)
-    terminal.say(f"a new one is at {terminal.literal(workspace.lab_path(found))}", whole=True)
+    terminal.say(f"a new one is at {terminal.literal(workspace.lab_path(chosen))}", whole=True)
 
 
 def interview(
@@ -258,7 +258,7 @@ def _say_contract(lab: Lab) -> None:
 def _after(lab: Lab) -> Lab | None:
     """Return the first other lab that is not solved."""
     done = progress.exercise_progress()
-    return next((each for each in labs() if each != lab and not is_passed(done, each.exercise)), None)
+    return next((other for other in labs() if other != lab and not is_passed(done, other.exercise)), None)
 
 
 def _chosen(name: str | None) -> Lab:

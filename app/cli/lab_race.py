@@ -42,24 +42,24 @@ def race(
       prep lab race router-affinity --seed 5 --open
       prep lab race router-affinity --best
     """
-    found = _with_race(lab)
+    chosen = _with_race(lab)
     if best:
-        return _show_races(found, json)
-    source = workspace.lab_source(found)
-    result = _run(found, source, seed)
+        return _show_races(chosen, json)
+    source = workspace.lab_source(chosen)
+    result = _run(chosen, source, seed)
     is_saved = is_recorded(
-        lambda: progress.record_race(found.number, seed, result.ratio, source, result.more_is_better)
+        lambda: progress.record_race(chosen.number, seed, result.ratio, source, result.more_is_better)
     )
     if json:
         rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
-        facts = {"lab": found.number, "seed": seed, "ratio": result.ratio, "differs": result.differs}
+        facts = {"lab": chosen.number, "seed": seed, "ratio": result.ratio, "differs": result.differs}
         traces = None
         if result.traces is not None:
             mine, right, step = result.traces
             traces = {"yours": str(mine), "ours": str(right), "step": step}
         terminal.print_json({**facts, "tokens": result.tokens, "traces": traces, "rows": rows})
     else:
-        _show(found, result)
+        _show(chosen, result)
     if open_ and result.traces is not None and not json:
         _open(result.traces[0], result.traces[2])
     if not is_saved:
@@ -71,47 +71,45 @@ def _with_race(name: str | None) -> Lab:
     if name is None:
         done = progress.passed()
         with_race = [lab for lab in labs() if lab.has_race]
-        return next((each for each in with_race if each.number not in done), with_race[-1])
-    found = find_lab(name)
-    if not found.has_race:
+        return next((lab for lab in with_race if lab.number not in done), with_race[-1])
+    chosen = find_lab(name)
+    if not chosen.has_race:
         races = ", ".join(lab.number for lab in labs() if lab.has_race)
-        raise terminal.Problem(f"{found.number} has no race", f"labs with one: {races}")
-    return found
+        raise terminal.Problem(f"{chosen.number} has no race", f"labs with one: {races}")
+    return chosen
 
 
-def _run(found: Lab, source: str, seed: int) -> Race:
+def _run(lab: Lab, source: str, seed: int) -> Race:
     """Check the file, then race it. Raises Problem for a file that does not pass, or fails in the race."""
     from lessons.course.checking import Failed
     from prep_common.sandbox import GuestError, GuestStopped
 
-    _must_pass(found, source)
+    _must_pass(lab, source)
     try:
         with terminal.status("racing, up to half a minute"):
-            result: Race = import_module(f"lessons.{found.name}.race").race(
-                source, solution(found.number), seed
-            )
+            result: Race = import_module(f"lessons.{lab.name}.race").race(source, solution(lab.number), seed)
             return result
     except GuestStopped as stopped:
-        raise terminal.Problem(stopped.told, f"prep lab check {found.number}") from None
+        raise terminal.Problem(stopped.told, f"prep lab check {lab.number}") from None
     except (GuestError, RuntimeError) as error:
-        raise terminal.Problem(f"your code: {error}", f"prep lab check {found.number}") from None
+        raise terminal.Problem(f"your code: {error}", f"prep lab check {lab.number}") from None
     except Failed as failed:
-        raise terminal.Problem(f"your code: {failed.why}", f"prep lab check {found.number}") from None
+        raise terminal.Problem(f"your code: {failed.why}", f"prep lab check {lab.number}") from None
 
 
-def _must_pass(found: Lab, source: str) -> None:
-    if not check_source(found.exercise, source, keep=False).ok:
+def _must_pass(lab: Lab, source: str) -> None:
+    if not check_source(lab.exercise, source, keep=False).ok:
         raise terminal.Problem(
-            f"your {found.number} does not pass its checks yet",
-            f"prep lab check {found.number}",
+            f"your {lab.number} does not pass its checks yet",
+            f"prep lab check {lab.number}",
             code=terminal.CHECKS_FAILED,
         )
 
 
-def _show(found: Lab, result: Race) -> None:
+def _show(lab: Lab, result: Race) -> None:
     """Print the table, the chart, the ratio, and the first decision that differs."""
     left = result.columns[:2]
-    terminal.show(f"Race: {found.number}", terminal.table(*result.columns, left=left, rows=result.rows))
+    terminal.show(f"Race: {lab.number}", terminal.table(*result.columns, left=left, rows=result.rows))
     terminal.say(f"[bold]{terminal.literal(result.columns[result.chart])}[/]")
     sign = "█" if terminal.unicode_ok() else "#"
     width = max(len(name) for _, name, *_ in result.rows)
@@ -133,7 +131,7 @@ def _show(found: Lab, result: Race) -> None:
         terminal.say(
             f" compare: prep trace diff {terminal.literal(mine)} {terminal.literal(right)}", whole=True
         )
-    terminal.next_command(f"prep lab follow-ups {found.number}", "it explains the order of the contestants")
+    terminal.next_command(f"prep lab follow-ups {lab.number}", "it explains the order of the contestants")
 
 
 def submit_trace(
@@ -155,19 +153,19 @@ def submit_trace(
     from lessons.labs.submission import has_seam, submit
     from prep_common.sandbox import GuestError, GuestStopped
 
-    found = find_lab(lab)
-    if not has_seam(found):
-        names = ", ".join(each.number for each in labs() if has_seam(each))
-        raise terminal.Problem(f"{found.number} takes no trace", f"labs that do: {names}")
-    source = workspace.lab_source(found)
-    _must_pass(found, source)
+    chosen = find_lab(lab)
+    if not has_seam(chosen):
+        names = ", ".join(other.number for other in labs() if has_seam(other))
+        raise terminal.Problem(f"{chosen.number} takes no trace", f"labs that do: {names}")
+    source = workspace.lab_source(chosen)
+    _must_pass(chosen, source)
     try:
         with terminal.status("serving the recorded requests twice"):
-            result = submit(found, source, file)
+            result = submit(chosen, source, file)
     except GuestStopped as stopped:
-        raise terminal.Problem(stopped.told, f"prep lab check {found.number}") from None
+        raise terminal.Problem(stopped.told, f"prep lab check {chosen.number}") from None
     except GuestError as error:
-        raise terminal.Problem(f"your code: {error}", f"prep lab check {found.number}") from None
+        raise terminal.Problem(f"your code: {error}", f"prep lab check {chosen.number}") from None
     if json:
         terminal.print_json({**terminal.pick(result, "num_requests num_steps differs step"), "ok": result.ok})
     else:

@@ -87,7 +87,7 @@ def load(
 
     from engine.server.load_client import Load, Objective
 
-    seconds = [None if each is None else each / 1000 for each in vars(limits).values()]
+    seconds = [None if ms is None else ms / 1000 for ms in vars(limits).values()]
     base = url.rstrip("/").removesuffix("/v1")
     if not base.startswith(("http://", "https://")):
         base = f"http://{base}"

@@ -98,9 +98,9 @@ class LazyGroup(TyperGroup):
         if args and args[0] in COMMANDS:
             if args[0] in WAITING:
                 os.environ.setdefault("PREP_KERNELS_BUILD", "wait")
-            found = getattr(import_module(COMMANDS[args[0]].module), args[0])
+            target = getattr(import_module(COMMANDS[args[0]].module), args[0])
             command = typer.main.get_command(
-                found if isinstance(found, typer.Typer) else terminal.command_app(found)
+                target if isinstance(target, typer.Typer) else terminal.command_app(target)
             )
             command.name = args[0]
             self.add_command(command)

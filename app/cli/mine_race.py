@@ -59,7 +59,7 @@ def race(
         body = terminal.table(
             "contestant", "TTFT p50", "p99", "ITL p99", "preempt.", "hits", "goodput", left=left
         )
-        for result in (each for each in results if each.track == track.name):
+        for result in (r for r in results if r.track == track.name):
             times = [f"{1e3 * t:,.0f} ms" for t in (result.ttft_p50, result.ttft_p99)]
             itl, hits = f"{1e3 * result.itl_p99:.1f} ms", f"{result.hit_rate:.0%}"
             body.add_row(

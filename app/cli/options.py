@@ -49,7 +49,7 @@ def make_folder_of(*files: Path | None) -> None:
         if is_stream(file):
             continue
         folder = Path(os.path.realpath(file)).parent
-        _NEW_FOLDERS.extend(each for each in (folder, *folder.parents) if not each.exists())
+        _NEW_FOLDERS.extend(parent for parent in (folder, *folder.parents) if not parent.exists())
         try:
             folder.mkdir(parents=True, exist_ok=True)
             why = f"{shown(file)} is a folder" if file.is_dir() else why_unwritable(folder)

@@ -79,16 +79,16 @@ def plan(
         given = {"role": role, "level": level, "interview_date": interview, "hours_per_week": hours}
         _settle(state, given, Dialogue(script, quiet=json))
         learner = Learner.read(bank, state)
-    found = make_plan(learner)
-    for path, text in ((ics, calendar(found, hour, learner.now)), (markdown, check_list(found))):
+    schedule = make_plan(learner)
+    for path, text in ((ics, calendar(schedule, hour, learner.now)), (markdown, check_list(schedule))):
         if path is not None:
             write_atomically(path, text)
             terminal.note(f"{terminal.mark(True)} {terminal.literal(path)}")
     if json:
-        return terminal.print_json(as_json(found))
+        return terminal.print_json(as_json(schedule))
     if ics is None and markdown is None:
-        show(found, learner, whole=all_)
-    terminal.next_command(next_step(found), "" if found.days else "the interview is today: nothing new")
+        show(schedule, learner, whole=all_)
+    terminal.next_command(next_step(schedule), "" if schedule.days else "the interview is today: nothing new")
 
 
 def _settle(state: State, given: dict[str, Any], dialogue: Dialogue) -> None:
@@ -179,14 +179,14 @@ def show(found: Plan, learner: Learner, *, whole: bool = False) -> None:
         _print(" weakest   ", [f"{topics}: most to gain for your role"])
 
 
-def _title(found: Plan, learner: Learner) -> str:
+def _title(schedule: Plan, learner: Learner) -> str:
     role = ROLES[learner.settings.role].partition(":")[0] if learner.settings.role else "all roles"
     who = ", ".join(filter(None, (role, learner.settings.level)))
-    left = (found.interview - found.today).days
+    left = (schedule.interview - schedule.today).days
     when = {0: "the interview is today", 1: "the interview is tomorrow"}.get(
         left, f"{counted(left, 'day')} to the interview"
     )
-    return f"{who} · {when} · {found.planned / 60:.1f} of {found.minutes / 60:.1f} h planned"
+    return f"{who} · {when} · {schedule.planned / 60:.1f} of {schedule.minutes / 60:.1f} h planned"
 
 
 def _show_day(day: Day, today: dt.date) -> None:
@@ -208,9 +208,9 @@ def _brief(day: Day) -> list[str]:
         elif task.kind != "new":
             parts.append(f"{task.text} {task.minutes:.0f}m")
         elif task is new[0]:
-            topics = ", ".join(each.text.partition(" on ")[2] for each in new)
-            minutes = sum(each.minutes for each in new)
-            parts.append(f"{sum(each.count for each in new)} new on {topics} {minutes:.0f}m")
+            topics = ", ".join(t.text.partition(" on ")[2] for t in new)
+            minutes = sum(t.minutes for t in new)
+            parts.append(f"{sum(t.count for t in new)} new on {topics} {minutes:.0f}m")
     return parts
 
 
@@ -245,10 +245,10 @@ def _print_questions(plan: QuestionPlan) -> None:
         terminal.out().print(terminal.literal(line), soft_wrap=True)
 
 
-def _print_lessons(found: Plan) -> None:
+def _print_lessons(schedule: Plan) -> None:
     """Print what the numbers of the lessons stand for."""
     planned = {
-        name[:2] for day in found.days for task in day.tasks if task.kind == "lesson" for name in task.ids
+        name[:2] for day in schedule.days for task in day.tasks if task.kind == "lesson" for name in task.ids
     }
     titles = [
         f"L{lesson.number} {lesson.title.partition(':')[0]}"
@@ -260,10 +260,10 @@ def _print_lessons(found: Plan) -> None:
         _print(" lessons   ", titles)
 
 
-def _print_left_out(found: Plan) -> None:
+def _print_left_out(schedule: Plan) -> None:
     label = " left out  "
-    missed = [entry for entry in found.left_out if entry.kind == "lesson"]
-    rest = [entry for entry in found.left_out if entry.kind != "lesson"]
+    missed = [entry for entry in schedule.left_out if entry.kind == "lesson"]
+    rest = [entry for entry in schedule.left_out if entry.kind != "lesson"]
     if missed:
         hours = sum(entry.minutes for entry in missed) / 60
         _print(

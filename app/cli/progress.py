@@ -57,22 +57,24 @@ def _figures(state: State) -> tuple[Calibration | None, OwnMarks | None]:
 
 def show(bank: Bank, state: State, *, topics: bool = True, calibration: bool = True) -> None:
     """Print the tables, then the readiness."""
-    found, settings = standing(bank, state), state.settings
+    overall, settings = standing(bank, state), state.settings
     headings = ("topic", "seen", "right", "recall now", "surprises", "due", "readiness")
     if topics:
-        terminal.out().print(terminal.table(*headings, rows=map(_row, found.topics)))
+        terminal.out().print(terminal.table(*headings, rows=map(_row, overall.topics)))
     if calibration:
         _show_calibration(*_figures(state))
     if topics:
         who = ", ".join(filter(None, (settings.role, settings.level))) or "all roles"
-        terminal.out().print(f"[bold]readiness {found.readiness:.0f} of 100[/] for {who}\n[dim]{FORMULA}[/]")
+        terminal.out().print(
+            f"[bold]readiness {overall.readiness:.0f} of 100[/] for {who}\n[dim]{FORMULA}[/]"
+        )
         for name, card in cards(state).items():
             if card.suspended and name in bank:
                 terminal.say(f"suspended: {name}  [dim]prep review --resume {name}[/]", whole=True)
-    if found.due:
-        terminal.next_command("prep review", f"{found.due} due")
+    if overall.due:
+        terminal.next_command("prep review", f"{overall.due} due")
     else:
-        topic = f" --topic {found.lever}" if found.lever else ""
+        topic = f" --topic {overall.lever}" if overall.lever else ""
         terminal.next_command(f"prep quiz{topic}", "has the most to gain")
 
 
@@ -99,20 +101,20 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
-def _show_calibration(found: Calibration | None, own: OwnMarks | None) -> None:
+def _show_calibration(calibration: Calibration | None, own: OwnMarks | None) -> None:
     console = terminal.out()
-    if found is None:
+    if calibration is None:
         console.print("calibration: you have not given a confidence yet\n")
         return
-    means = f"mean confidence {found.said:.0%}, right {found.was:.0%}"
-    console.print(f"[bold]calibration[/]  {means}  (n={found.n})   Brier {found.brier:.2f}")
-    if found.bins:
-        console.print("  sure  " + " ".join(f"{b.said:>5.0%}" for b in found.bins))
-        console.print("  right " + " ".join(f"{b.was:>5.0%}" for b in found.bins))
-        console.print("  n     " + " ".join(f"{b.n:>5}" for b in found.bins), style="dim")
+    means = f"mean confidence {calibration.said:.0%}, right {calibration.was:.0%}"
+    console.print(f"[bold]calibration[/]  {means}  (n={calibration.n})   Brier {calibration.brier:.2f}")
+    if calibration.bins:
+        console.print("  sure  " + " ".join(f"{b.said:>5.0%}" for b in calibration.bins))
+        console.print("  right " + " ".join(f"{b.was:>5.0%}" for b in calibration.bins))
+        console.print("  n     " + " ".join(f"{b.n:>5}" for b in calibration.bins), style="dim")
     else:
         console.print(f"  [dim]each level of confidence is shown once it has {LEAST} answers[/]")
-    for interval in found.intervals:
+    for interval in calibration.intervals:
         words = f"  {interval.level:.0%} intervals contained {interval.hit_rate:.0%} of the answers  (n={interval.n})"
         if interval.widen is not None and interval.hit_rate < interval.level:
             words += f": make them {interval.widen:.1f} times as wide"

@@ -67,14 +67,14 @@ def _bar(value: float) -> str:
     )
 
 
-def _calibration(found: Calibration | None) -> str:
-    if found is None:
+def _calibration(calibration: Calibration | None) -> str:
+    if calibration is None:
         return "<p>You have not given a confidence yet.</p>"
     words = (
-        f"<p>Mean confidence {found.said:.0%}, right {found.was:.0%} (n={found.n}). "
-        f"Brier score {found.brier:.2f}: 0 is perfect; always answering 50 % scores 0.25.</p>"
+        f"<p>Mean confidence {calibration.said:.0%}, right {calibration.was:.0%} (n={calibration.n}). "
+        f"Brier score {calibration.brier:.2f}: 0 is perfect; always answering 50 % scores 0.25.</p>"
     )
-    for interval in found.intervals:
+    for interval in calibration.intervals:
         widen = (
             ""
             if interval.widen is None
@@ -82,22 +82,22 @@ def _calibration(found: Calibration | None) -> str:
         )
         held = f"{interval.level:.0%} intervals contained {interval.hit_rate:.0%} of the answers (n={interval.n})"
         words += f"<p>{held}{widen}.</p>"
-    if not found.bins:
+    if not calibration.bins:
         return words + f'<p class="dim">The curve appears once a level of confidence has {LEAST} answers.</p>'
-    return words + _curve(found)
+    return words + _curve(calibration)
 
 
-def _curve(found: Calibration) -> str:
+def _curve(calibration: Calibration) -> str:
     """Draw accuracy over confidence. Perfect calibration lies on the diagonal."""
     total = SIDE + 2 * MARGIN
-    points = [(MARGIN + SIDE * b.said, MARGIN + SIDE * (1 - b.was), b) for b in found.bins]
+    points = [(MARGIN + SIDE * b.said, MARGIN + SIDE * (1 - b.was), b) for b in calibration.bins]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
     dots = "".join(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{VERMILLION}"/>'
         f'<text x="{x + 8:.1f}" y="{y + 14:.1f}">n={b.n}</text>'
         for x, y, b in points
     )
-    told = "; ".join(f"confidence {b.said:.0%}, right {b.was:.0%}, n={b.n}" for b in found.bins)
+    told = "; ".join(f"confidence {b.said:.0%}, right {b.was:.0%}, n={b.n}" for b in calibration.bins)
     bottom = MARGIN + SIDE
     return (
         f'<svg width="{total}" height="{total}" role="img" aria-label="{escape(told)}">'

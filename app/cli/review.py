@@ -65,9 +65,9 @@ def run(
     from app.cli.quiz import asking
 
     chosen = drawn(seed)
-    found = due(bank, state, **choice, ahead_days=ahead, seed=chosen)
+    reviews = due(bank, state, **choice, ahead_days=ahead, seed=chosen)
     spec = {**choice, "ahead": ahead, "seed": chosen}
-    if not found:
+    if not reviews:
         if json:
             nothing = {"kind": "review", "complete": True, "summary": asking.figures([]), "items": []}
             terminal.print_json(nothing)
@@ -75,11 +75,11 @@ def run(
             _nothing_due(bank, state)
         return
     if not json:
-        count = sum(picked.why == "surprise" for picked in found)
-        minutes = sum(picked.entry.minutes for picked in found)
+        count = sum(picked.why == "surprise" for picked in reviews)
+        minutes = sum(picked.entry.minutes for picked in reviews)
         words = f", {counted(count, 'surprise')} first" if count else ""
-        terminal.out().print(f"[bold]{len(found)} to review[/]{words}  [dim]about {minutes:.0f} min[/]")
-    items = [(picked.id, picked.seed) for picked in found]
+        terminal.out().print(f"[bold]{len(reviews)} to review[/]{words}  [dim]about {minutes:.0f} min[/]")
+    items = [(picked.id, picked.seed) for picked in reviews]
     sitting = hold(
         items, bank=bank, state=state, kind="review", spec=spec, script=script, json=json, dialogue=dialogue
     )

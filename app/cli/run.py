@@ -35,14 +35,14 @@ def resolve_name(given: str) -> str:
     if not re.fullmatch(r"[Ee]\d+", given):
         return given
     code = given.upper()
-    found = [name for name in registry.names() if code in registry.get(name).catalogue]
-    if len(found) == 1:
-        return found[0]
+    names = [name for name in registry.names() if code in registry.get(name).catalogue]
+    if len(names) == 1:
+        return names[0]
     raise terminal.Problem(
-        f"{code} names {counted(len(found), 'experiment')}: {', '.join(found)}"
-        if found
+        f"{code} names {counted(len(names), 'experiment')}: {', '.join(names)}"
+        if names
         else f"no experiment has code {code}",
-        f"prep experiments show {found[0]}" if found else "prep experiments list --codes",
+        f"prep experiments show {names[0]}" if names else "prep experiments list --codes",
     )
 
 
@@ -85,8 +85,8 @@ class WithArguments(TyperCommand):
             return
         experiment = get(resolve_name(name))
         rows = [
-            (f"--set {each}={value_text(as_list(parameter.default))}", type_name(parameter.annotation))
-            for each, parameter in experiment.parameters.items()
+            (f"--set {key}={value_text(as_list(parameter.default))}", type_name(parameter.annotation))
+            for key, parameter in experiment.parameters.items()
         ]
         with formatter.section(f"Arguments of {experiment.name}"):
             formatter.write_dl(rows or [("none", "")])

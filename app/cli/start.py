@@ -194,18 +194,18 @@ def _adaptive(placement: Placement, state: State, session: Session) -> Iterator[
     """Yield each item once the previous one is graded. A skipped question counts as wrong."""
     while (entry := placement.next()) is not None:
         yield (entry.id, placement.figures_seed(entry))
-        found = state.attempts(session_id=session.id, question_id=entry.id)
-        if found and not found[-1].scored:
+        attempts = state.attempts(session_id=session.id, question_id=entry.id)
+        if attempts and not attempts[-1].scored:
             placement.skip(entry)
         else:
-            placement.answer(entry, bool(found) and found[-1].correct)
+            placement.answer(entry, bool(attempts) and attempts[-1].correct)
 
 
 def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> None:
     """Print where to begin and the plan."""
-    found = overview(bank, state)
+    summary = overview(bank, state)
     if json:
-        plain = as_json(found)
+        plain = as_json(summary)
         placed = None if result is None else {**asdict(result), "begin_with": result.begin_with}
         return terminal.print_json(
             {"settings": plain["settings"], "plan": plain["plan"], "placement": placed}
@@ -213,23 +213,23 @@ def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> Non
     console = terminal.out()
     if result is not None:
         table = terminal.table("topic", "right", "hardest right")
-        for each in result.topics:
-            hardest = f"difficulty {each.hardest_right}" if each.hardest_right else "-"
-            table.add_row(each.topic.replace("_", " "), f"{each.correct} of {each.asked}", hardest)
+        for row in result.topics:
+            hardest = f"difficulty {row.hardest_right}" if row.hardest_right else "-"
+            table.add_row(row.topic.replace("_", " "), f"{row.correct} of {row.asked}", hardest)
         console.print(table)
         console.print(
             f"estimated difficulty [bold]{result.difficulty:g}[/] of 5 from {counted(result.answered, 'answer')}: "
             "a starting point, not a grade"
         )
-    plan = found.plan
-    when, end = ("", "on the interview day") if found.days_left else (" in four weeks", "then")
+    plan = summary.plan
+    when, end = ("", "on the interview day") if summary.days_left else (" in four weeks", "then")
     console.print(
         f"[bold]plan[/]  {plan.minutes_per_day:.0f} min a day: {plan.new_total} new questions{when}, "
         f"about {plan.recalled:.0f} recalled {end}"
     )
     for line in chart(plan, terminal.out().width):
         terminal.out().print(terminal.literal(line), soft_wrap=True)
-    begin = result.begin_with if result is not None else found.topic
+    begin = result.begin_with if result is not None else summary.topic
     topic = f" --topic {begin}" if begin else ""
     terminal.next_command(f"prep quiz{topic}", "then prep today, once a day")
 
@@ -237,10 +237,10 @@ def _tell(bank: Bank, state: State, result: Result | None, *, json: bool) -> Non
 def chart(plan: Plan, columns: int = 80) -> list[str]:
     """Return bars of the new questions and reviews of each row of weeks, for so many columns; no lines without any."""
     weeks = -(-plan.days // 7)
-    each = -(-weeks // ROWS)
+    per_row = -(-weeks // ROWS)
     rows = []
-    for start in range(0, weeks, each):
-        end, days = min(start + each, weeks), slice(start * 7, (start + each) * 7)
+    for start in range(0, weeks, per_row):
+        end, days = min(start + per_row, weeks), slice(start * 7, (start + per_row) * 7)
         label = f"week  {end}" if end == start + 1 else f"weeks {start + 1}-{end}"
         rows.append((label, sum(plan.new[days]), sum(plan.reviews[days])))
     most = max(max(new, reviews) for _, new, reviews in rows)

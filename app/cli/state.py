@@ -40,8 +40,8 @@ def where(json: JsonOption = False) -> None:
     copies = backups(path)
     if json:
         kept = [str(copy) for copy in copies]
-        found = {"path": str(path), "exists": True, "bytes": path.stat().st_size}
-        return terminal.print_json({**found, "schema": SCHEMA, "facts": counts, "backups": kept})
+        place = {"path": str(path), "exists": True, "bytes": path.stat().st_size}
+        return terminal.print_json({**place, "schema": SCHEMA, "facts": counts, "backups": kept})
     terminal.say(terminal.literal(path), whole=True)
     names = {"attempt": "answer", "session": "sitting", "run": "run", "vote": "vote"}
     answers, *others = (counted(counts[name], noun) for name, noun in names.items())

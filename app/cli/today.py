@@ -60,34 +60,34 @@ def today(script: ScriptOption = None, json: JsonOption = False) -> None:
     """
     bank = open_bank()
     with open_state() as state:
-        found = overview(bank, state)
+        summary = overview(bank, state)
         if json:
-            return terminal.print_json(as_json(found))
-        show(found)
+            return terminal.print_json(as_json(summary))
+        show(summary)
         dialogue = Dialogue(script)
         if not dialogue.is_live and script is None:
-            return terminal.next_command(found.first_command)
+            return terminal.next_command(summary.first_command)
         try:
-            enter = "reviews" if found.due else "new questions"
+            enter = "reviews" if summary.due else "new questions"
             key = dialogue.read(f"\n Enter {enter} · n new questions · p progress · q quit > ").lower()
         except Quit:
             return
         if key == "p":
             show_progress(bank, state)
-        elif key == "n" or (key == "" and not found.due):
-            _new_questions(found, bank, state, dialogue)
+        elif key == "n" or (key == "" and not summary.due):
+            _new_questions(summary, bank, state, dialogue)
         elif key == "":
             run(bank, state, dialogue=dialogue)
         elif key != "q":
-            terminal.next_command(found.first_command, f"{key!r} is not one of the keys")
+            terminal.next_command(summary.first_command, f"{key!r} is not one of the keys")
 
 
-def _new_questions(found: Overview, bank: Bank, state: State, dialogue: Dialogue) -> None:
+def _new_questions(summary: Overview, bank: Bank, state: State, dialogue: Dialogue) -> None:
     """Ask new questions of the learner's role and level, from the topic with the most to gain if it has any."""
     seed = drawn(None)
-    fitting = {entry.id for entry in asked(bank, found.settings.role, found.settings.level)}
-    count = min(found.plan.new_today or 5, 10)
-    for topic in (found.topic, None):
+    fitting = {entry.id for entry in asked(bank, summary.settings.role, summary.settings.level)}
+    count = min(summary.plan.new_today or 5, 10)
+    for topic in (summary.topic, None):
         picked = pick(bank, state, topic=topic, n=len(bank), seed=seed)
         items = [(p.id, p.seed) for p in picked if p.why == "new" and p.id in fitting][:count]
         if items:
@@ -151,42 +151,42 @@ def show(found: Overview) -> None:
         console.print("\n [dim]prep start asks for your role and interview date and makes a plan[/]")
 
 
-def _title(found: Overview) -> str:
-    settings = found.settings
+def _title(summary: Overview) -> str:
+    settings = summary.settings
     parts = []
-    if found.days_left is not None:
-        parts.append(f"{counted(found.days_left, 'day')} to the interview")
+    if summary.days_left is not None:
+        parts.append(f"{counted(summary.days_left, 'day')} to the interview")
     if settings.role:
         role = ROLES.get(settings.role, settings.role).split(":")[0]
         parts.append(", ".join(filter(None, (role, settings.level))))
     return " · ".join(parts) or "no plan yet"
 
 
-def _lines(found: Overview) -> list[tuple[str, str, str, str]]:
+def _lines(summary: Overview) -> list[tuple[str, str, str, str]]:
     """Return (name, number, text, cost) of each line."""
-    surprise = f"{counted(found.surprises, 'surprise')} first" if found.surprises else ""
-    minutes = f"about {found.due_minutes:.0f} min" if found.due else ""
-    lines = [("reviews due", str(found.due), surprise, minutes)]
-    plan = found.plan
+    surprise = f"{counted(summary.surprises, 'surprise')} first" if summary.surprises else ""
+    minutes = f"about {summary.due_minutes:.0f} min" if summary.due else ""
+    lines = [("reviews due", str(summary.due), surprise, minutes)]
+    plan = summary.plan
     if not plan.days_with_new:
         lines.append(("new", "0", "none on the last day; review what you know", ""))
     else:
-        words = f"{plan.new_per_week} in the next 7 days, {found.settings.hours_per_week:g} h a week"
+        words = f"{plan.new_per_week} in the next 7 days, {summary.settings.hours_per_week:g} h a week"
         lines.append(("new", str(plan.new_today), words, ""))
-    if found.day is not None:
-        tasks = ", ".join(task.text for task in found.day.tasks) or "a free day"
+    if summary.day is not None:
+        tasks = ", ".join(task.text for task in summary.day.tasks) or "a free day"
         lines.append(
-            ("plan", f"{found.day.minutes:.0f}", shorten(f"min: {tasks}", 58, placeholder=" ..."), "")
+            ("plan", f"{summary.day.minutes:.0f}", shorten(f"min: {tasks}", 58, placeholder=" ..."), "")
         )
-    if found.topic:
-        words = shorten(f"{found.topic}: {TOPICS[found.topic]}", 58, placeholder=" ...")
+    if summary.topic:
+        words = shorten(f"{summary.topic}: {TOPICS[summary.topic]}", 58, placeholder=" ...")
         lines.append(("topic", "", words, ""))
-    readiness = found.progress.readiness
+    readiness = summary.progress.readiness
     lines.append(("readiness", f"{readiness:.0f}", f"{bar(readiness / 100)} of 100", ""))
-    if found.calibration:
-        c = found.calibration
+    if summary.calibration:
+        c = summary.calibration
         lines.append(("calibration", "", f"mean confidence {c.said:.0%}, right {c.was:.0%}", f"n={c.n}"))
-    if found.suspended:
+    if summary.suspended:
         words = terminal.as_typed("forgotten too often; prep progress lists them")
-        lines.append(("suspended", str(found.suspended), words, ""))
+        lines.append(("suspended", str(summary.suspended), words, ""))
     return lines

@@ -77,7 +77,7 @@ def table(activity: Activity) -> Any:
     """Return the screen."""
 
     def seconds(p50: float | None, p99: float | None) -> tuple[str, str]:
-        return tuple("-" if each is None else duration(each) for each in (p50, p99))  # type: ignore[return-value]
+        return tuple("-" if value is None else duration(value) for value in (p50, p99))  # type: ignore[return-value]
 
     def percent(share: float | None) -> str:
         return "-" if share is None else f"{share:.0%}"
@@ -115,6 +115,6 @@ def table(activity: Activity) -> Any:
     for name, words in (("ttft", "first token"), ("itl", "next token"), ("e2e", "whole request")):
         p50, p99 = seconds(getattr(activity, f"{name}_p50"), getattr(activity, f"{name}_p99"))
         rows.append((words, p50, f"median; p99 {p99}"))
-    found = terminal.table("", "", "", left=("",), rows=rows)
-    found.show_header = False
-    return found
+    screen = terminal.table("", "", "", left=("",), rows=rows)
+    screen.show_header = False
+    return screen

@@ -43,10 +43,10 @@ def diff(
     Example: prep trace diff run.itrace run-at40.itrace
     """
     one, other = open_trace(a, quiet=json), open_trace(b, quiet=json)
-    found = compare(one, other)
+    difference = compare(one, other)
     if json:
-        return terminal.print_json(plain(found))
-    print_diff(found, a.name, b.name)
+        return terminal.print_json(plain(difference))
+    print_diff(difference, a.name, b.name)
     terminal.next_command(f"prep app --trace {b}", "step through it; the page Compare shows both runs")
 
 
@@ -84,12 +84,12 @@ def fork(
     recorded = open_trace(file, quiet=json)
     process = ForkProcess(file, out, at=at, changes=_changes(change or []), scheduler_cls=scheduler)
     outcome = _wait(process)
-    found = compare(recorded, open_trace(out, quiet=True))
+    difference = compare(recorded, open_trace(out, quiet=True))
     if json:
-        terminal.print_json({"fork": {**asdict(outcome), "path": str(out)}, "diff": plain(found)})
+        terminal.print_json({"fork": {**asdict(outcome), "path": str(out)}, "diff": plain(difference)})
     else:
         _print_outcome(outcome)
-        print_diff(found, file.name, out.name)
+        print_diff(difference, file.name, out.name)
         if change or scheduler:
             terminal.next_command(f"prep app --trace {out}", f"or prep trace diff {file} {out} --json")
         else:

@@ -169,7 +169,7 @@ def _default_name(model: str, options: MethodOptions, is_grouped: bool) -> str:
 
 def _show(report: Report) -> None:
     table = terminal.table("matrix", "shape", "output error", "bits/weight")
-    for matrix in sorted(report.matrices, key=lambda each: -each.error)[:5]:
+    for matrix in sorted(report.matrices, key=lambda m: -m.error)[:5]:
         name, (rows, columns) = matrix.name.removeprefix("model."), matrix.shape
         table.add_row(name, f"{rows} x {columns}", f"{matrix.error:.3%}", f"{matrix.bits_per_weight:.2f}")
     table.add_section()
@@ -214,11 +214,11 @@ def size(
     config = load_model_config(EngineArgs(model=model, load_format="dummy", device="cpu"))
     tensors = checkpoint_tensors(create_model(config, "meta"))
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    found = estimate_size(shapes, method, bits=bits, group_size=group, dtype=dtype)
+    estimate = estimate_size(shapes, method, bits=bits, group_size=group, dtype=dtype)
     if json:
         sizes = "total_bytes matrix_bytes float_bytes num_weights bits_per_matrix_weight bits_per_weight"
-        return terminal.print_json(terminal.pick(found, sizes))
-    _show_size(model, method, group, found)
+        return terminal.print_json(terminal.pick(estimate, sizes))
+    _show_size(model, method, group, estimate)
     if method in FP4_BLOCKS:
         terminal.next_command(f"prep zoo formats {model}", "its effect on the matrices' outputs")
     else:
@@ -249,13 +249,13 @@ def _checked_group(method: str, bits: int | None, group: int, dtype: str) -> int
     return group
 
 
-def _show_size(model: str, method: str, group: int, found: ModelSize) -> None:
+def _show_size(model: str, method: str, group: int, estimate: ModelSize) -> None:
     table = terminal.table("", "weights", "MB", "bits/weight")
-    num_floats = found.num_weights - found.num_matrix_weights
+    num_floats = estimate.num_weights - estimate.num_matrix_weights
     rows = (
-        ("quantised matrices", found.num_matrix_weights, found.matrix_bytes),
-        ("embedding, head, norms", num_floats, found.float_bytes),
-        ("all", found.num_weights, found.total_bytes),
+        ("quantised matrices", estimate.num_matrix_weights, estimate.matrix_bytes),
+        ("embedding, head, norms", num_floats, estimate.float_bytes),
+        ("all", estimate.num_weights, estimate.total_bytes),
     )
     for name, count, num_bytes in rows:
         per_weight = f"{8 * num_bytes / count:.2f}" if count else ""

@@ -39,23 +39,23 @@ def labs(
     from lessons.course.lesson_files import labs as all_labs
 
     chosen = [find_lab(name) for name in only.split(",")] if only else list(all_labs())
-    found: list[Wait] = []
+    checks: list[Wait] = []
     with terminal.progress(len(chosen), "labs") as advance:
-        for each in chosen:
-            advance(each.number)
-            seconds, cpu = _measure(each.number, solution(each.number))
-            found.append(Wait(each.number, each.track, seconds, cpu))
+        for lab in chosen:
+            advance(lab.number)
+            seconds, cpu = _measure(lab.number, solution(lab.number))
+            checks.append(Wait(lab.number, lab.track, seconds, cpu))
     if json:
-        return terminal.print_json([each._asdict() for each in found])
-    rows = [(each.lab, each.track, f"{each.seconds:.2f}", f"{each.cpu_seconds:.2f}") for each in found]
+        return terminal.print_json([check._asdict() for check in checks])
+    rows = [(check.lab, check.track, f"{check.seconds:.2f}", f"{check.cpu_seconds:.2f}") for check in checks]
     terminal.show(
         "Seconds of a check",
         terminal.table("lab", "track", "seconds", "CPU seconds", left=("track",), rows=rows),
     )
     for name, is_kernel in (("kernels", True), ("other tracks", False)):
-        some = [each for each in found if (each.track == "kernels") is is_kernel]
+        some = [check for check in checks if (check.track == "kernels") is is_kernel]
         if some:
-            wait, cpu = median(each.seconds for each in some), median(each.cpu_seconds for each in some)
+            wait, cpu = median(check.seconds for check in some), median(check.cpu_seconds for check in some)
             terminal.say(f"median, {name}: {wait:.2f} s, of which {cpu:.2f} s of CPU time")
 
 
@@ -73,4 +73,4 @@ def _measure(lab: str, source: str) -> tuple[float, float]:
 def _cpu_seconds() -> float:
     """Return the CPU time of this process and of all that it has started."""
     here = psutil.Process()
-    return sum(sum(each.cpu_times()[:4]) for each in (here, *here.children()))
+    return sum(sum(process.cpu_times()[:4]) for process in (here, *here.children()))

@@ -314,7 +314,7 @@ def parallel(
     title = f"{model}: {counted(requests, 'request')}"
     report = run(
         lambda tell: measure(tell, model, engine, num_requests=requests, output_len=output_len),
-        lambda found: show_parallel(found, title),
+        lambda results: show_parallel(results, title),
         json=json,
         then=("prep sim run --help", "the same on GPUs you do not have"),
     )

@@ -97,9 +97,9 @@ def _vote_of(dialogue: Dialogue) -> str:
     """Read a vote. Raises Quit, Skip."""
     while True:
         reply = _read(dialogue, "your vote: [c]onfirmed [r]efuted [d]epends [o]utdated")
-        found = [vote for vote in VOTES if reply and vote.startswith(reply)]
-        if found:
-            return found[0]
+        matches = [vote for vote in VOTES if reply and vote.startswith(reply)]
+        if matches:
+            return matches[0]
         terminal.out().print(f"[yellow]type one of: {', '.join(VOTES)}; one letter is enough; q quits[/]")
 
 

@@ -200,8 +200,8 @@ def _judge_all(claims: Claims, entries: list[Entry]) -> tuple[list[Ruling], list
             except RunFailed as error:
                 broken[entry.id] = f"{entry.id}: {error}"
 
-    def in_order(found: dict[str, Any]) -> list[Any]:
-        return [found[entry.id] for entry in entries if entry.id in found]
+    def in_order(by_id: dict[str, Any]) -> list[Any]:
+        return [by_id[entry.id] for entry in entries if entry.id in by_id]
 
     return in_order(rulings), in_order(broken)
 

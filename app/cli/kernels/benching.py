@@ -57,7 +57,9 @@ def bench(
     with terminal.status(lines_in_pipe=True) as tell:
         report = _measure(device, ops, chosen, tell, everything, pace)
     if not report.measurements and not report.interrupted:
-        told = "; ".join(dict.fromkeys(f"{each.candidate}: {each.reason}" for each in report.omitted))
+        told = "; ".join(
+            dict.fromkeys(f"{omission.candidate}: {omission.reason}" for omission in report.omitted)
+        )
         raise terminal.Problem(
             f"no implementation of {', '.join(ops)} in {', '.join(chosen)} could be measured. {told}".strip(),
             "prep kernels list",
@@ -121,7 +123,7 @@ def _tell(report: BenchReport, *, json: bool, write: bool) -> None:
         best = report.best_of_each()
         farthest = min(best, key=report.share)
         why = "read why it takes this long"
-        if len({each.op for each in best}) > 1:
+        if len({measurement.op for measurement in best}) > 1:
             why = "the farthest from its limit; read why"
         terminal.next_command(f"prep kernels explain {farthest.op}", why)
 

@@ -66,8 +66,8 @@ def check(
     seconds = perf_counter() - start
     if json:
         shown = [{**asdict(report), "ok": not report.failures} for report in reports]
-        found = {"reports": shown, "skipped": skipped, "interrupted": interrupted, "seconds": seconds}
-        terminal.print_json(found)
+        outcome = {"reports": shown, "skipped": skipped, "interrupted": interrupted, "seconds": seconds}
+        terminal.print_json(outcome)
     else:
         _show(reports, skipped, seconds)
     if interrupted:
@@ -106,9 +106,9 @@ def plan(
             sizes: tuple[Size, ...] = ("tiny",) if way.state == "slow" else ("small",)
             if way.state != "slow" and way.device == "cuda" and everything:
                 sizes = ("small", "large")
-            for each in _dtypes(name, backend, way, everything, dtype):
+            for precision in _dtypes(name, backend, way, everything, dtype):
                 for size in sizes:
-                    jobs.append(Job(name, backend, each, way.device, size, seed, case, way.environment))
+                    jobs.append(Job(name, backend, precision, way.device, size, seed, case, way.environment))
     return jobs, skipped
 
 
@@ -164,9 +164,9 @@ def _show(reports: list[CheckReport], skipped: dict[str, str], seconds: float) -
         _show_failures(report)
     passed = sum(report.count("passed") for report in reports)
     failed = sum(len(report.failures) for report in reports)
-    told = {each.dtype for each in reports}
+    told = {report.dtype for report in reports}
     legend = ""
-    if any(0 < each.count("unsupported") < len(each.results) for each in reports):
+    if any(0 < report.count("unsupported") < len(report.results) for report in reports):
         legend = ".  n of m: takes n of the m cases, and all are right"
     terminal.say(f"[dim]types: {', '.join(sorted(told))}{legend}[/]")
     right = terminal.mark(not failed if passed + failed else None)

@@ -107,13 +107,13 @@ def _chosen(op: str, source: str) -> list[Implementation]:
     if source == "all":
         return registry.implementations(op)
     wanted = backends(source)
-    found = [
+    implementations = [
         implementation for implementation in registry.implementations(op) if implementation.backend in wanted
     ]
-    if not found:
+    if not implementations:
         known = ", ".join(implementation.backend for implementation in registry.implementations(op))
         raise terminal.Problem(f"{op} is not written in {source}; implementations: {known}")
-    return found
+    return implementations
 
 
 def _arches(asked: list[str]) -> tuple[int, ...]:
@@ -124,7 +124,7 @@ def _arches(asked: list[str]) -> tuple[int, ...]:
     words = [text.lower().removeprefix("sm_") for text in asked]
     for text, word in zip(asked, words, strict=True):
         if word not in choices:
-            known = ", ".join(f"{number} ({each.name})" for number, each in ARCHITECTURES.items())
+            known = ", ".join(f"{number} ({arch.name})" for number, arch in ARCHITECTURES.items())
             raise terminal.Problem(f"no figures for the architecture {text!r}; there are: {known}, all, none")
     if "none" in words:
         return ()
@@ -155,7 +155,10 @@ def _show_overview(
 ) -> None:
     console.print(f"[bold]{op}[/]\n", soft_wrap=True)
     # Prose is wrapped anew to the width of the console; an indented paragraph is a table.
-    parts = [each if each.startswith(" ") else " ".join(each.split()) for each in contract.split("\n\n")]
+    parts = [
+        paragraph if paragraph.startswith(" ") else " ".join(paragraph.split())
+        for paragraph in contract.split("\n\n")
+    ]
     console.print("\n\n".join(parts), markup=False)
     if implementations:
         table = terminal.table("form", "file", "lines", left=("file",))
@@ -178,7 +181,7 @@ def _show_sources(console: Console, implementations: Sequence[Implementation], f
         grid = Table.grid(padding=(0, 2), expand=True)
         for _ in beside:
             grid.add_column(ratio=1)
-        grid.add_row(*(_listing(each, focus) for each in beside))
+        grid.add_row(*(_listing(implementation, focus) for implementation in beside))
         console.print(grid)
 
 
@@ -296,7 +299,7 @@ def _print_json(
         for implementation in implementations
     }
     compiled = [{**asdict(report), "occupancy": asdict(report.occupancy)} for report in reports]
-    for each in compiled:
-        del each["ptx"]
-    found = {"sources": sources, "compiled": compiled, "not_compiled": _missing(op)}
-    terminal.print_json({"op": op, "contract": contract, **found})
+    for kernel in compiled:
+        del kernel["ptx"]
+    parts = {"sources": sources, "compiled": compiled, "not_compiled": _missing(op)}
+    terminal.print_json({"op": op, "contract": contract, **parts})

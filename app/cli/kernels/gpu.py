@@ -249,13 +249,15 @@ def _compile_all() -> None:
     table = terminal.table("file", "arch", "kernels", "most registers", "least occupancy", left=("file",))
     for file, arch in dict.fromkeys((report.file, report.arch) for report in reports):
         of_file = [report for report in reports if (report.file, report.arch) == (file, arch)]
-        least = min(each.occupancy.ratio for each in of_file)
-        most = max(each.registers for each in of_file)
+        least = min(report.occupancy.ratio for report in of_file)
+        most = max(report.registers for report in of_file)
         table.add_row(file, f"sm_{arch}", str(len(of_file)), str(most), f"{least:.0%}")
     terminal.out().print(table)
     wrong = [report for report in reports if report.spill_store_bytes or report.occupancy.blocks < 1]
-    for each in wrong:
-        told = f"{each.spill_store_bytes} bytes spilled, {counted(each.occupancy.blocks, 'block')} on an SM"
-        terminal.say(f"{terminal.mark(False)} {terminal.literal(each.name)} sm_{each.arch}: {told}")
+    for report in wrong:
+        told = (
+            f"{report.spill_store_bytes} bytes spilled, {counted(report.occupancy.blocks, 'block')} on an SM"
+        )
+        terminal.say(f"{terminal.mark(False)} {terminal.literal(report.name)} sm_{report.arch}: {told}")
     terminal.say(f"{terminal.mark(not wrong)} {counted(len(reports), 'kernel')} compiled")
     raise typer.Exit(terminal.CHECKS_FAILED if wrong else 0)

@@ -33,16 +33,16 @@ def lab(
     """
     if lab is None:
         return _list(json)
-    found = find_lab(lab)
-    if found.track != "kernels":
+    chosen = find_lab(lab)
+    if chosen.track != "kernels":
         raise terminal.Problem(
-            f"{found.number} is a lab of the track {found.track}", f"prep lab check {found.number}"
+            f"{chosen.number} is a lab of the track {chosen.track}", f"prep lab check {chosen.number}"
         )
-    source = solution(found.number) if reference else workspace.lab_source(found)
-    report = check_source(found.exercise, source, keep=not reference)
-    on_gpu = _on_gpu(found, source) if found.language != "cpp" and not report.is_stub else []
+    source = solution(chosen.number) if reference else workspace.lab_source(chosen)
+    report = check_source(chosen.exercise, source, keep=not reference)
+    on_gpu = _on_gpu(chosen, source) if chosen.language != "cpp" and not report.is_stub else []
     if json:
-        facts = [_facts(each, work) for work, reports in on_gpu for each in reports]
+        facts = [_facts(kernel, work) for work, reports in on_gpu for kernel in reports]
         terminal.print_json({**report.to_json(), "gpu": facts or None})
     else:
         print_report(report, "lab")
@@ -53,7 +53,7 @@ def lab(
                 "[dim]Predicted time: bytes over bandwidth or FLOPs over the peak, the longer one.[/]"
             )
         if report.ok:
-            terminal.next_command(f"prep lab {'race' if found.has_race else 'follow-ups'} {found.number}")
+            terminal.next_command(f"prep lab {'race' if chosen.has_race else 'follow-ups'} {chosen.number}")
     end([report])
 
 
@@ -67,13 +67,13 @@ def _list(json: bool) -> None:
     terminal.next_command(f"prep lab new {rows[0][0]}")
 
 
-def _on_gpu(found: Lab, source: str) -> list[tuple[GpuWork, list[KernelReport]]]:
+def _on_gpu(chosen: Lab, source: str) -> list[tuple[GpuWork, list[KernelReport]]]:
     """Return each launch of the lab with its reports by architecture; none if the file does not compile."""
     from lessons.course.gpu_report import NotCompiledForGpu, gpu_reports, gpu_works
 
     try:
         with terminal.status("compiling for sm_80 and sm_90"):
-            return [(work, gpu_reports(found, source, work)) for work in gpu_works(found)]
+            return [(work, gpu_reports(chosen, source, work)) for work in gpu_works(chosen)]
     except NotCompiledForGpu as error:
         terminal.note(f"no compile report: {terminal.literal(error)}")
         return []

@@ -43,9 +43,9 @@ def operation(name: str) -> str:
     from kernels import registry
 
     plain = name.strip().lower().replace("-", "_")
-    found = ALIASES.get(plain, plain)
-    if found in registry.OPS:
-        return found
+    op = ALIASES.get(plain, plain)
+    if op in registry.OPS:
+        return op
     known = [*registry.OPS, *ALIASES]
     raise terminal.Problem(
         unknown_name("unknown operation", name, known), "prep kernels list   shows them all"

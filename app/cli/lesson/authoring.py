@@ -34,23 +34,23 @@ def run(
 
     check_installed()
     failed = False
-    for found in _chosen(lesson):
+    for chosen in _chosen(lesson):
         if mine:
-            path = notebook_path(found)
+            path = notebook_path(chosen)
             if not path.exists():
                 raise terminal.Problem(
-                    f"you have not opened lesson {found.number}", f"prep lesson open {found.number}"
+                    f"you have not opened lesson {chosen.number}", f"prep lesson open {chosen.number}"
                 )
             notebook = json_module.loads(path.read_text(encoding="utf-8"))
         else:
-            notebook = make(found, solved=solved)
-        with terminal.status(f"lesson {found.number}") as tell:
+            notebook = make(chosen, solved=solved)
+        with terminal.status(f"lesson {chosen.number}") as tell:
             result = execute(
                 notebook, quick=quick, on_cell=lambda index, count: tell(f"cell {index + 1} of {count}")
             )
         failed |= bool(result.errors or result.warnings)
         sign = terminal.mark(not (result.errors or result.warnings))
-        terminal.say(f"{sign} {found.number} {terminal.literal(found.title)}: {result.seconds:.1f} s")
+        terminal.say(f"{sign} {chosen.number} {terminal.literal(chosen.title)}: {result.seconds:.1f} s")
         for text in (*result.errors, *result.warnings):
             terminal.say(f"    {terminal.literal(text)}")
     if failed:
@@ -73,33 +73,33 @@ def build(
     from lessons.course.notebook_build import build as make
     from lessons.course.notebook_build import execute, is_current, to_text, with_kept_outputs
 
-    old = [found for found in _chosen(lesson) if not is_current(found)] if check else []
+    old = [chosen for chosen in _chosen(lesson) if not is_current(chosen)] if check else []
     if check:
-        for found in old:
-            terminal.say(f"{terminal.mark(False)} {found.name}/lesson.ipynb does not fit lesson.py")
+        for chosen in old:
+            terminal.say(f"{terminal.mark(False)} {chosen.name}/lesson.ipynb does not fit lesson.py")
         if old:
-            terminal.next_command(f"prep lesson build {' '.join(found.number for found in old)}")
+            terminal.next_command(f"prep lesson build {' '.join(chosen.number for chosen in old)}")
             raise typer.Exit(terminal.CHECKS_FAILED)
         terminal.say("all notebooks fit their sources")
         return
     check_installed()
-    for found in _chosen(lesson):
-        if not is_current(found) and (kept := with_kept_outputs(found)) is not None:
-            write_atomically(found.notebook, to_text(kept))
-            terminal.say(f"{terminal.mark(True)} lesson {found.number}: prose changed, outputs kept")
+    for chosen in _chosen(lesson):
+        if not is_current(chosen) and (kept := with_kept_outputs(chosen)) is not None:
+            write_atomically(chosen.notebook, to_text(kept))
+            terminal.say(f"{terminal.mark(True)} lesson {chosen.number}: prose changed, outputs kept")
             continue
-        with terminal.status(f"lesson {found.number}") as tell:
-            result = execute(make(found), on_cell=lambda index, count: tell(f"cell {index + 1} of {count}"))
+        with terminal.status(f"lesson {chosen.number}") as tell:
+            result = execute(make(chosen), on_cell=lambda index, count: tell(f"cell {index + 1} of {count}"))
         if result.errors:
             raise terminal.Problem(
-                f"lesson {found.number} fails: {result.errors[0]}",
-                f"prep lesson run {found.number}",
+                f"lesson {chosen.number} fails: {result.errors[0]}",
+                f"prep lesson run {chosen.number}",
                 code=terminal.CHECKS_FAILED,
             )
         text = to_text(result.notebook)
-        write_atomically(found.notebook, text)
+        write_atomically(chosen.notebook, text)
         terminal.say(
-            f"{terminal.mark(True)} {found.notebook.name} of lesson {found.number}: {len(text) // 1024} KiB, "
+            f"{terminal.mark(True)} {chosen.notebook.name} of lesson {chosen.number}: {len(text) // 1024} KiB, "
             f"{result.seconds:.0f} s"
         )
 
@@ -114,8 +114,8 @@ def mutants(lesson: LessonsArgument = None) -> None:
     from lessons.course.mutants import mutants as wrong_solutions
 
     failed = False
-    for found in _chosen(lesson):
-        for exercise in found.exercises:
+    for chosen in _chosen(lesson):
+        for exercise in chosen.exercises:
             report = run_checks(exercise, solution(exercise))
             failed |= not report.ok
             terminal.say(f"{terminal.mark(report.ok)} {exercise} solution")
@@ -124,7 +124,7 @@ def mutants(lesson: LessonsArgument = None) -> None:
                     terminal.say(f"    {result.name}: {terminal.literal(result.why)}")
             if report.problem:
                 terminal.say(f"    {terminal.literal(report.problem)}")
-        for mutant in wrong_solutions(found):
+        for mutant in wrong_solutions(chosen):
             report = run_checks(mutant.exercise, mutant.source, only=mutant.check)
             caught = bool(report.results) and not report.results[0].ok
             failed |= not caught

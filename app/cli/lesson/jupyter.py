@@ -91,13 +91,13 @@ def _tell_address(server: ChildProcess, notebook: Path) -> None:
 
     with terminal.loading("JupyterLab"):
         for _ in range(600):
-            if not server.is_running or (found := _running(notebook.parent)) is not None:
+            if not server.is_running or (running := _running(notebook.parent)) is not None:
                 break
             time.sleep(0.1)
         else:
             raise terminal.Problem("JupyterLab did not start within a minute", code=terminal.ENVIRONMENT)
-    if server.is_running and found is not None:
-        url = f"{found['url']}lab/tree/{quote(notebook.name)}?token={found['token']}"
+    if server.is_running and running is not None:
+        url = f"{running['url']}lab/tree/{quote(notebook.name)}?token={running['token']}"
         print(url, flush=True)
         terminal.err().print("[dim]JupyterLab runs until Ctrl-C[/]")
 

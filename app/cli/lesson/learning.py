@@ -48,8 +48,8 @@ def next_lesson(ctx: typer.Context) -> None:
         return
     done = progress.exercise_progress()
     lesson = _current(done)
-    solved = sum(is_passed(done, each) for lesson in lessons() for each in lesson.exercises.values())
-    total = sum(len(each.exercises) for each in lessons())
+    solved = sum(is_passed(done, exercise) for lesson in lessons() for exercise in lesson.exercises.values())
+    total = sum(len(entry.exercises) for entry in lessons())
     terminal.say(f"{solved} of {total} exercises solved")
     terminal.say(f"[bold]next: lesson {lesson.number}, {terminal.literal(lesson.title)}[/]")
     terminal.say(f"{terminal.literal(lesson.goal)} About {lesson.minutes} minutes.")
@@ -112,10 +112,10 @@ def open_(
       prep lesson open 07
       prep lesson open 07 --path  print the path, to open it in another editor
     """
-    found = find_lesson(lesson) if lesson else _current(progress.exercise_progress())
+    chosen = find_lesson(lesson) if lesson else _current(progress.exercise_progress())
     if not path_only:
         jupyter.check_installed()
-    opened = workspace.open_copy(found)
+    opened = workspace.open_copy(chosen)
     if opened.updated:
         terminal.note(
             f"[dim]updated to the current lesson; your cells are kept, the old file is {opened.backup}[/]"
@@ -167,7 +167,7 @@ def watch(target: TargetArgument = None, seconds: Annotated[float, option(hidden
     def read(lesson: Lesson, exercise: Exercise) -> str:
         return workspace.learner_source(lesson, exercise.id) or ""
 
-    watch_sources([(each[1], partial(read, *each)) for each in targets], "lesson", seconds=seconds)
+    watch_sources([(pair[1], partial(read, *pair)) for pair in targets], "lesson", seconds=seconds)
 
 
 def hint(exercise: ExerciseArgument) -> None:
@@ -197,16 +197,16 @@ def reset(lesson: Annotated[str, argument("A lesson: 07.", metavar="LESSON")]) -
 
     Example: prep lesson reset 07
     """
-    found = find_lesson(lesson)
+    chosen = find_lesson(lesson)
     if "." in lesson:
         raise terminal.Problem(
-            f"{lesson!r} is an exercise; reset starts all of lesson {found.number} afresh",
-            f"prep lesson reset {found.number}",
+            f"{lesson!r} is an exercise; reset starts all of lesson {chosen.number} afresh",
+            f"prep lesson reset {chosen.number}",
         )
-    backup = workspace.reset(found)
+    backup = workspace.reset(chosen)
     if backup is not None:
         terminal.say(f"your notebook is now {terminal.literal(backup)}", whole=True)
-    terminal.say(f"a new copy is at {terminal.literal(workspace.notebook_path(found))}", whole=True)
+    terminal.say(f"a new copy is at {terminal.literal(workspace.notebook_path(chosen))}", whole=True)
 
 
 def diff(target: TargetArgument = None) -> None:
@@ -248,10 +248,10 @@ def _source(exercise: str, file: Path | None) -> str:
     if file is not None:
         return read_file(file)
     lesson, _ = find_lesson_exercise(exercise)
-    found = workspace.learner_source(lesson, exercise)
-    if found is None and workspace.notebook_path(lesson).exists():
+    source = workspace.learner_source(lesson, exercise)
+    if source is None and workspace.notebook_path(lesson).exists():
         raise terminal.Problem(
             f"your notebook has no cell for exercise {exercise}",
             f"prep lesson open {lesson.number} --path   (adds missing cells, keeps yours)",
         )
-    return stub(lesson, exercise) if found is None else found
+    return stub(lesson, exercise) if source is None else source

@@ -47,12 +47,16 @@ def find(name: str) -> Saved:
     from interview.mock.session import SessionError, folder, read
 
     ids = sorted((path.stem for path in folder().glob("*.jsonl")), reverse=True)
-    found = [each for each in ids if name.strip().upper() and each.upper().endswith(name.strip().upper())]
-    if len(found) != 1:
-        which = "no session is" if not found else f"{len(found)} sessions are"
+    matches = [
+        session_id
+        for session_id in ids
+        if name.strip().upper() and session_id.upper().endswith(name.strip().upper())
+    ]
+    if len(matches) != 1:
+        which = "no session is" if not matches else f"{len(matches)} sessions are"
         raise terminal.Problem(f"{which} called {name!r}", "prep mock list   shows all sessions")
     try:
-        return read(found[0])
+        return read(matches[0])
     except SessionError as error:
         raise terminal.Problem(str(error), error.next_step) from None
 
@@ -102,12 +106,12 @@ def load() -> Scenarios:
     """Load the scenarios. Broken files are reported and left out. Raises Problem if none is left."""
     from interview.mock.scenario_list import load_scenarios
 
-    found = load_scenarios()
-    for problem in found.problems[:3]:
+    scenarios = load_scenarios()
+    for problem in scenarios.problems[:3]:
         terminal.note(f"[yellow]left out:[/] {terminal.literal(problem)}")
-    if not len(found):
+    if not len(scenarios):
         raise terminal.Problem("there are no scenarios", "prep doctor", code=terminal.ENVIRONMENT)
-    return found
+    return scenarios
 
 
 def _seen(days: int) -> frozenset[str]:

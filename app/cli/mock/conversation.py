@@ -48,9 +48,9 @@ class Draft:
         self.data: dict[str, Any] = {}
         self.seconds = 0.0
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            self.turn, self.data = str(found["turn"]), dict(found["data"])
-            self.seconds = max(0.0, float(found["seconds"]))
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            self.turn, self.data = str(saved["turn"]), dict(saved["data"])
+            self.seconds = max(0.0, float(saved["seconds"]))
         except (OSError, ValueError, KeyError, TypeError):
             pass
 
@@ -178,7 +178,7 @@ class Conversation:
     def show_where(self) -> None:
         """After an interruption, print what was asked last, if the turn itself does not say it."""
         turn, key = self.turn, self.turn.id.rpartition("#")[0]
-        asked = next(each for each in reversed(self.session.talk.asked) if each.key == key)
+        asked = next(step for step in reversed(self.session.talk.asked) if step.key == key)
         if not turn.began:
             showing.step_line(turn, self.session.elapsed, self.session.spec.minutes)
             if asked.say:

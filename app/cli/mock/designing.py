@@ -86,7 +86,7 @@ def _design(talk: Conversation, want: Form, values: dict[str, Any]) -> dict[str,
 
 def _set(want: Form, values: dict[str, Any], line: str) -> None:
     """Set the fields that a line names: all of them, or none and a reason."""
-    found: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     fields = {pick.id: pick for pick in want.fields}
     for part in re.split(r",\s+|;\s*", line):
         setting = _SETTING.fullmatch(part.strip())
@@ -95,12 +95,12 @@ def _set(want: Form, values: dict[str, Any], line: str) -> None:
             showing.warning(f"type a field and its value; the fields are {', '.join(fields)}")
             return
         try:
-            found[name] = read_pick(fields[name], setting[2].removesuffix(f" {fields[name].unit}"))
+            given[name] = read_pick(fields[name], setting[2].removesuffix(f" {fields[name].unit}"))
         except ParseError as error:
             showing.warning(f"{name}: {error}")
             return
-    values.update(found)
-    showing.note(" · ".join(f"{name} {plain(value)}" for name, value in found.items()))
+    values.update(given)
+    showing.note(" · ".join(f"{name} {plain(value)}" for name, value in given.items()))
 
 
 def _field(word: str, names: list[str]) -> str | None:
@@ -109,8 +109,8 @@ def _field(word: str, names: list[str]) -> str | None:
         return word
     if word.isdigit() and 1 <= int(word) <= len(names):
         return names[int(word) - 1]
-    found = [name for name in names if name.startswith(word.lower())]
-    return found[0] if len(found) == 1 else None
+    matches = [name for name in names if name.startswith(word.lower())]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _words(pick: Pick) -> str:

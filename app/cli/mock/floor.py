@@ -77,10 +77,10 @@ class Floor(Dialogue):
 
     def command(self, line: str) -> bool:
         """Run a line that is a command. Return whether it was one, or looks like one. Raises Quit, Skip."""
-        found = _COMMAND.match(line)
-        if found is None:
+        match = _COMMAND.match(line)
+        if match is None:
             return False
-        name, rest = found[1].lower(), (found[2] or "").strip()
+        name, rest = match[1].lower(), (match[2] or "").strip()
         name = SHORT.get(name, name)
         if name == "quit" and not rest:
             raise Quit

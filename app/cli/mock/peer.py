@@ -72,28 +72,28 @@ def peer(
         if minutes not in MINUTES:
             raise terminal.Problem(f"--minutes is 20, 45 or 60, not {minutes}")
         spec = specify(Wanted(role, level, minutes, scenario, seed=seed))
-        found = new_round(load(), spec.scenarios[0], seed=spec.seed, minutes=minutes)
-        return _host(floor, found, out)
+        peer_round = new_round(load(), spec.scenarios[0], seed=spec.seed, minutes=minutes)
+        return _host(floor, peer_round, out)
 
 
 # -- the interviewer
 
 
-def _host(floor: Floor, found: Any, out: Path | None) -> None:
+def _host(floor: Floor, peer_round: Any, out: Path | None) -> None:
     """Write the script; then write the round's file, or hold the round on this machine."""
     from interview.mock.peer import PeerSession, save
     from interview.mock.peer_review import script
 
-    session = PeerSession(found, out)
+    session = PeerSession(peer_round, out)
     if out is not None and out.exists():
         raise terminal.Problem(f"{out} exists", "give --out another name")
     with Runner() as runner, terminal.status("running the experiments for your script"):
-        text = script(session.drawn, found.minutes, _runs(runner))
+        text = script(session.drawn, peer_round.minutes, _runs(runner))
     path = session.folder / "interviewer.md"
     write_atomically(path, text)
     terminal.say(f"your script: {terminal.literal(path)}", whole=True)
     if out is not None:
-        save(found, out)
+        save(peer_round, out)
         terminal.say(f"the round:   {terminal.literal(out)}", whole=True)
         terminal.next_command(f"prep mock peer --join {out}", "on the candidate's machine, with that file")
         return
@@ -213,25 +213,25 @@ def _finish(floor: Floor, session: PeerSession) -> None:
     from interview.mock.peer import save
     from interview.mock.scenario import AXES
 
-    found = session.round
+    peer_round = session.round
     showing.heading("your marks, interviewer")
     showing.note("1 weak · 3 solid · 5 excellent, for this level. Enter leaves an axis out.")
     try:
         for axis in AXES:
-            while axis not in found.ratings:
+            while axis not in peer_round.ratings:
                 line = floor.read(f" {titles()[axis].lower()}, 1-5 > ")
                 if line in ("1", "2", "3", "4", "5"):
-                    found.ratings[axis] = int(line)
+                    peer_round.ratings[axis] = int(line)
                 elif line.lower() in ("q", ":q"):
                     raise Quit
                 elif not line:
                     break
-        found.comment = found.comment or floor.read(" one sentence for the candidate > ")
+        peer_round.comment = peer_round.comment or floor.read(" one sentence for the candidate > ")
     except (Quit, Skip):
         pass
-    found.is_marked = True
+    peer_round.is_marked = True
     assert session.path is not None
-    save(found, session.path)
+    save(peer_round, session.path)
     _debrief(session)
     terminal.next_command(f"prep mock peer --join {session.path}", "shows the candidate the marks")
 
@@ -243,12 +243,12 @@ def _join(floor: Floor, path: Path, out: Path | None) -> None:
     """Answer a round, or read its marks."""
     from interview.mock.peer import PeerSession, read, save
 
-    found = read(path)
-    session = PeerSession(found, out or path)
-    if found.is_marked:
+    peer_round = read(path)
+    session = PeerSession(peer_round, out or path)
+    if peer_round.is_marked:
         return _debrief(session, full=True)
     assert session.path is not None
-    save(found, session.path)  # a place that cannot be written is told before the first answer
+    save(peer_round, session.path)  # a place that cannot be written is told before the first answer
     if not session.is_over:
         _hold(floor, session, between=False)
     if session.is_over:

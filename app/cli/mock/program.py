@@ -52,17 +52,17 @@ def read_program(talk: Conversation, want: Program) -> dict[str, Any]:
         elif key == "r":
             _start_over(talk, path, coding.start(want.code))
         elif key == "done":
-            found = _check(talk, want, path, tell=False)
-            if found is not None:
-                return _reply(found, data)
+            attempt = _check(talk, want, path, tell=False)
+            if attempt is not None:
+                return _reply(attempt, data)
         else:
-            found = _check(talk, want, Path(line).expanduser() if line else path)
-            if found is not None and found[1].all_pass:
-                return _reply(found, data)
+            attempt = _check(talk, want, Path(line).expanduser() if line else path)
+            if attempt is not None and attempt[1].all_pass:
+                return _reply(attempt, data)
 
 
-def _reply(found: tuple[str, Checked], data: dict[str, Any]) -> dict[str, Any]:
-    source, checked = found
+def _reply(attempt: tuple[str, Checked], data: dict[str, Any]) -> dict[str, Any]:
+    source, checked = attempt
     return {
         "source": source,
         "passed": checked.passed,

@@ -40,16 +40,16 @@ def report(
     from interview.mock.report import as_html, as_markdown
 
     make_folder_of(html)
-    found = _report_of(session)
+    result = _report_of(session)
     if json:
-        terminal.print_json(found.to_json())
+        terminal.print_json(result.to_json())
     elif markdown:
-        print(as_markdown(found))
+        print(as_markdown(result))
     elif html is not None:
-        write_atomically(html, as_html(found))
+        write_atomically(html, as_html(result))
         terminal.note(f"{terminal.mark(True)} {terminal.literal(html)}")
     else:
-        show(found)
+        show(result)
 
 
 def _report_of(name: str | None) -> Report:
@@ -58,15 +58,15 @@ def _report_of(name: str | None) -> Report:
     from interview.mock.session import Session, SessionError, sessions
 
     if name is None:
-        saved = next((each for each in sessions() if each.is_over), None)
+        saved = next((s for s in sessions() if s.is_over), None)
         if saved is None:
             raise terminal.Problem("no interview is over yet", "prep mock")
     else:
         saved = find(name)
     try:
-        found = load(saved.spec.id)
-        if found is not None and found.finished:
-            return found
+        kept = load(saved.spec.id)
+        if kept is not None and kept.finished:
+            return kept
         session = Session.replay(saved.spec.id)
         return closing_report(session) if session.is_over else make(session, sessions())
     except SessionError as error:
@@ -132,12 +132,12 @@ def _mark(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _questions(found: Report) -> None:
+def _questions(result: Report) -> None:
     from interview.mock.scenario import STAGE_NAMES
     from interview.mock.taking_up import quoted
 
     table = terminal.table("", "question", "of 5", "time", "planned", left=("question",))
-    for number, step in enumerate(found.steps, 1):
+    for number, step in enumerate(result.steps, 1):
         value = "-" if step.value is None else f"{step.value:.1f}"
         words = step.asked.removeprefix(quoted(step.asked)).replace("\n", " ")
         asked = words if len(words) <= 60 else words[:57].rsplit(" ", 1)[0] + " ..."
@@ -149,21 +149,21 @@ def _questions(found: Report) -> None:
     where.print(Padding(table, (0, 0, 0, 1)))
 
 
-def _gaps(found: Report) -> None:
+def _gaps(result: Report) -> None:
     from interview.mock.report.markdown import command
 
     where = showing.console()
-    if found.gaps:
+    if result.gaps:
         where.print("\n [bold]weak[/]")
-    for gap in found.gaps:
+    for gap in result.gaps:
         where.print(showing.bullet(f"{gap['step']}: {gap['why']}"))
         for name in gap["learn"]:
             terminal.say(f"     [cyan]{escape(command(name))}[/]", whole=True)
 
 
-def _rest(found: Report) -> None:
+def _rest(result: Report) -> None:
     where = showing.console()
-    known = found.calibration
+    known = result.calibration
     parts = []
     if known["intervals"]:
         parts.append(f"{known['held']} of {counted(known['intervals'], 'interval')} held; 80 % should")
@@ -174,13 +174,13 @@ def _rest(found: Report) -> None:
     where.print()
     for part in parts:
         where.print(f" {part}")
-    if found.unreached:
-        where.print(showing.prose(f"not asked: {'; '.join(found.unreached)}"))
-    if found.cards:
+    if result.unreached:
+        where.print(showing.prose(f"not asked: {'; '.join(result.unreached)}"))
+    if result.cards:
         terminal.say(
-            f" {counted(len(found.cards), 'question')} of the bank, asked again from tomorrow: prep review"
+            f" {counted(len(result.cards), 'question')} of the bank, asked again from tomorrow: prep review"
         )
-    where.print(showing.prose(f"next session: {found.next_session}"))
+    where.print(showing.prose(f"next session: {result.next_session}"))
     terminal.next_command(
-        f"prep mock report {short(found.id)} --html report.html", "every answer, with one that scores 5"
+        f"prep mock report {short(result.id)} --html report.html", "every answer, with one that scores 5"
     )

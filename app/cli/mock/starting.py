@@ -57,13 +57,13 @@ def resume(session: SessionArgument = None, script: ScriptOption = None, json: J
 
     Example: prep mock resume
     """
-    found = find(session) if session else next(iter(open_ones()), None)
-    if found is None:
+    saved = find(session) if session else next(iter(open_ones()), None)
+    if saved is None:
         raise terminal.Problem("no interview is open", "prep mock")
-    if found.is_over:
-        raise terminal.Problem("that interview is over", f"prep mock report {short(found.spec.id)}")
+    if saved.is_over:
+        raise terminal.Problem("that interview is over", f"prep mock report {short(saved.spec.id)}")
     with _silent(json) as facts:
-        continue_(Floor(script, quiet=json), found, facts)
+        continue_(Floor(script, quiet=json), saved, facts)
 
 
 def begin(floor: Floor, wanted: Wanted, facts: dict[str, Any]) -> None:

@@ -88,12 +88,12 @@ def _marks(session_id: str) -> tuple[str, dict[str, int | None]]:
     from interview.mock.session import SessionError
 
     try:
-        found = load_report(session_id)
+        report = load_report(session_id)
     except SessionError:
         return "the report cannot be read", {}
-    if found is None:
+    if report is None:
         return "", {}
-    return found.recommendation, {row.axis: row.machine for row in found.axes}
+    return report.recommendation, {row.axis: row.machine for row in report.axes}
 
 
 def scenarios(

@@ -139,11 +139,11 @@ def _chosen_items(
 
     Raises Problem if no question fits.
     """
-    found = pick(bank, State.in_memory() if is_fixed else state, n=num, seed=seed, **wanted)
-    if not found:
+    picks = pick(bank, State.in_memory() if is_fixed else state, n=num, seed=seed, **wanted)
+    if not picks:
         words = ", ".join(f"{name} {value}" for name, value in wanted.items() if value) or "that"
         raise terminal.Problem(f"no question fits {words}", "prep bank stats counts the questions")
-    return [(picked.id, picked.seed) for picked in found]
+    return [(picked.id, picked.seed) for picked in picks]
 
 
 def _unfinished(state: State) -> Session | None:

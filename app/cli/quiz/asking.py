@@ -70,8 +70,8 @@ def _ask(sitting: Sitting, question_id: str, seed: int, number: int, total: int)
             ask_free(sitting, instance, record)
         elif question.kind == "code":
             ask_code(sitting, instance, record)
-        elif found := sitting.ask_graded(instance, record):
-            Menu(sitting, instance, *found).run()
+        elif graded := sitting.ask_graded(instance, record):
+            Menu(sitting, instance, *graded).run()
     except Skip:
         record.status = "skipped"
         sitting.say(" [dim]skipped[/]")
@@ -95,25 +95,25 @@ def show(sitting: Sitting) -> None:
     """Print the summary, and after an exam the verdict on each item."""
     where = showing.console()
     records = sitting.records
-    found = figures(records)
+    totals = figures(records)
     if not records:
         return
     where.print()
     showing.rule(where)
     if sitting.exam:
         _verdicts(sitting)
-    parts = [f"{found['right']} right", f"{found['partly']} partly", f"{found['wrong']} wrong"]
-    parts += [f"{found[name]} {name}" for name in NO_POINTS if found[name]]
-    where.print(f" [bold]{found['points']:g} of {found['points_max']:g} points[/]   {', '.join(parts)}")
-    if found["surprises"]:
-        where.print(f" {counted(found['surprises'], 'surprise')}: you were sure and wrong")
+    parts = [f"{totals['right']} right", f"{totals['partly']} partly", f"{totals['wrong']} wrong"]
+    parts += [f"{totals[name]} {name}" for name in NO_POINTS if totals[name]]
+    where.print(f" [bold]{totals['points']:g} of {totals['points_max']:g} points[/]   {', '.join(parts)}")
+    if totals["surprises"]:
+        where.print(f" {counted(totals['surprises'], 'surprise')}: you were sure and wrong")
     forecasts = _forecasts(records)
     if forecasts:
         said = mean(forecast.confidence for forecast in forecasts)
         was = 100 * mean(forecast.correct for forecast in forecasts)
         where.print(
             f" mean confidence {said:.0f} %, {was:.0f} % right (n={len(forecasts)}); "
-            f"Brier score {found['brier']:.2f}, lower is better"
+            f"Brier score {totals['brier']:.2f}, lower is better"
         )
 
 

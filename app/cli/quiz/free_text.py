@@ -118,7 +118,7 @@ def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
             sitting.say(showing.note(WRITE_HELP))
         elif command == "editor":
             lines = edit("\n".join(lines)).splitlines()
-            count = sum(len(each.split()) for each in lines)
+            count = sum(len(part.split()) for part in lines)
             sitting.say(f" [dim]{counted(count, 'word')}; a dot commits them, or write more[/]")
         else:
             lines.append(line)
@@ -126,10 +126,10 @@ def _write(sitting: Sitting, instance: Instance, record: Record) -> str:
 
 def _look_again(sitting: Sitting, instance: Instance, answer: str, points: list[KeyPoint]) -> str:
     """Print questions about the text; the learner may rewrite a doubtful sentence and add one."""
-    found = lints(answer, instance.question.kind, points)
-    if not found:
+    doubts = lints(answer, instance.question.kind, points)
+    if not doubts:
         return answer
-    for lint in found:
+    for lint in doubts:
         quote = f' [dim]"{escape(lint.quote)}"[/]' if lint.quote else ""
         sitting.say(f" ? {escape(lint.ask)}{quote}")
         if lint.kind == "opposite":
@@ -150,11 +150,11 @@ def _judge(sitting: Sitting, instance: Instance, points: list[KeyPoint], answer:
         if settings is None or not settings.counts:
             return []
         sitting.say(f" [dim]asking the judge {settings.model} at {settings.url} …[/]")
-        found = mark(ask_endpoint(settings.endpoint), instance.prompt, points, answer)
+        marks = mark(ask_endpoint(settings.endpoint), instance.prompt, points, answer)
     except JudgeError as error:
         sitting.say(f" [yellow]no marks from the judge: {escape(str(error))}[/]")
         return []
-    return [KeypointMark(each.keypoint, each.verdict, "judge", each.quote or None) for each in found]
+    return [KeypointMark(marked.keypoint, marked.verdict, "judge", marked.quote or None) for marked in marks]
 
 
 def _mark(
@@ -189,7 +189,7 @@ def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, li
 
     A skipped probe failed; one that could not run does not count.
     """
-    found: dict[str, list[bool]] = {}
+    by_point: dict[str, list[bool]] = {}
     asked: dict[str, bool | None] = {}
     chosen = {
         point.id: probe
@@ -205,8 +205,8 @@ def _probes(sitting: Sitting, points: list[KeyPoint], seed: int) -> dict[str, li
             asked[probe] = record.status == "right" if judged else None
         right = asked[probe]
         if right is not None:
-            found[name] = [right]
-    return found
+            by_point[name] = [right]
+    return by_point
 
 
 def _show(graded: FreeGraded) -> None:

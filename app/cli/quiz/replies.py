@@ -40,7 +40,7 @@ def read_replies(
     replies = {} if known is None else known
     hints = 0
     words = {answer.id for answer in instance.question.answers if answer.type in ("word", "words")}
-    while (key := next((each for each in asked_keys(instance) if each not in replies), None)) is not None:
+    while (key := next((name for name in asked_keys(instance) if name not in replies), None)) is not None:
         command, line = dialogue.command_or_text(
             f" {showing.asked(instance, key)} > ", words=key in words, hints=hint is not None
         )

@@ -32,19 +32,19 @@ _BEFORE_TAG = re.compile(_BACKSLASH + r"+(?=\\?\[[a-z#/@][^\[]*?\])")
 
 
 def console() -> Console:
-    found = terminal.out()
-    found.width = min(found.width, 100)
-    return found
+    out = terminal.out()
+    out.width = min(out.width, 100)
+    return out
 
 
 def inline(text: str) -> str:
     """Convert Markdown's **bold**, *italic*, `code` and \\_ to Rich markup and escape everything else."""
-    text = _CODE_OR_ESCAPED.sub(lambda found: _unescaped(found[1]) if found[1] else found[0], text)
+    text = _CODE_OR_ESCAPED.sub(lambda match: _unescaped(match[1]) if match[1] else match[0], text)
     text = escape(text.replace("\\", _BACKSLASH))
     text = re.sub(r"\*\*(.+?)\*\*", r"[bold]\1[/]", text)
     text = re.sub(r"(?<![\w*`])\*(\w[\w '-]*)\*(?![\w*`])", r"[italic]\1[/]", text)
     text = re.sub(r"`([^`\n]+)`", r"[cyan]\1[/]", text)
-    text = _BEFORE_TAG.sub(lambda found: 2 * found[0], text).replace(_BACKSLASH, "\\")
+    text = _BEFORE_TAG.sub(lambda match: 2 * match[0], text).replace(_BACKSLASH, "\\")
     return text.translate({stand_in: mark for mark, stand_in in _STAND_INS.items()})
 
 

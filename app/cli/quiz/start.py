@@ -79,7 +79,7 @@ def hold(
     with Runner() as runner:
         dialogue = dialogue or Dialogue(script, quiet=json)
         sitting = Sitting(bank, state, session, dialogue, runner, exam, deadline, quiet=json or quiet)
-        sitting.committed = {(each[0].question_id, each[0].seed): each for each in state.committed(session)}
+        sitting.committed = {(pair[0].question_id, pair[0].seed): pair for pair in state.committed(session)}
         done = asking.ask_all(sitting, items, first=first, total=total)
     if done or not dialogue.is_live:
         state.end_session(session.id)

@@ -46,13 +46,13 @@ def autoscale(
     service = service_of(read_plan(plan), days, seed)
     began = time.perf_counter()
     with terminal.status("tuning") as tell:
-        found = race(service, seeds, budget, tell=lambda name: tell(f"tuning {name}"))
+        outcome = race(service, seeds, budget, tell=lambda name: tell(f"tuning {name}"))
     took = time.perf_counter() - began
     if svg is not None:
-        write_atomically(svg, draw_day(found, service))
+        write_atomically(svg, draw_day(outcome, service))
     if json:
-        return terminal.print_json(_as_json(found, took))
-    show(found, took, seeds)
+        return terminal.print_json(_as_json(outcome, took))
+    show(outcome, took, seeds)
     terminal.next_command("prep sim autoscale --svg day.svg", "the replicas over the first day")
 
 
@@ -64,13 +64,15 @@ def service_of(plan: Any, days: int, seed: int) -> Service:
     from engine.sim.fluid import Costs
     from engine.sim.steady_state import Replica
 
-    scenario, (found, _) = scenario_of(plan), work_out_plan(plan)
-    if found.problem:
-        raise terminal.Problem(found.problem, "prep capacity --help")
-    replica = Replica(scenario, found.value("batch_limit"))
+    scenario, (capacity, _) = scenario_of(plan), work_out_plan(plan)
+    if capacity.problem:
+        raise terminal.Problem(capacity.problem, "prep capacity --help")
+    replica = Replica(scenario, capacity.value("batch_limit"))
     traffic = DayTraffic(plan.traffic.hours, days, seed)
     planned = planned_rate(scenario, replica)
-    return Service(Costs(replica), planned, plan.slo.ttft, plan.slo.tpot, found.value("cold_start"), traffic)
+    return Service(
+        Costs(replica), planned, plan.slo.ttft, plan.slo.tpot, capacity.value("cold_start"), traffic
+    )
 
 
 def show(found: Race, took: float, seeds: int) -> None:
@@ -104,12 +106,12 @@ def show_rivals(found: Race) -> None:
         "policy", "setting", "cost", "hours", "SLO missed", "misses more in", left=("setting",)
     )
     table.add_row(ours.name, "", "1.00 x", f"{ours.mean(_hours):,.0f}", f"{ours.mean(_violated):.2%}", "")
-    for role, each in found.rivals:
-        row = (f"{ratio(each, ours):.2f} x", f"{each.mean(_hours):,.0f}", f"{each.mean(_violated):.2%}")
-        table.add_row(each.name, role, *row, f"{misses_more(each, ours)} of {seeds}")
+    for role, rival in found.rivals:
+        row = (f"{ratio(rival, ours):.2f} x", f"{rival.mean(_hours):,.0f}", f"{rival.mean(_violated):.2%}")
+        table.add_row(rival.name, role, *row, f"{misses_more(rival, ours)} of {seeds}")
     terminal.show(f"settings of the HPAs next to {ours.name}; seeds in which they miss more", table)
-    for name in dict.fromkeys(each.name for _, each in found.rivals):
-        terminal.say(verdict(ours, {role: each for role, each in found.rivals if each.name == name}))
+    for name in dict.fromkeys(rival.name for _, rival in found.rivals):
+        terminal.say(verdict(ours, {role: rival for role, rival in found.rivals if rival.name == name}))
 
 
 def verdict(ours: Result, rivals: dict[str, Result]) -> str:
@@ -160,9 +162,9 @@ def draw_day(found: Race, service: Service) -> str:
         if result.name in ("asymmetric", "HPA queue", "HPA load", "predictive")
     ]
     lines = []
-    for each in shown:
-        first = each.reports[0]
-        name = f"{each.name}: {each.mean(_violated):.2%}, {each.mean(_hours):,.0f} h"
+    for result in shown:
+        first = result.reports[0]
+        name = f"{result.name}: {result.mean(_violated):.2%}, {result.mean(_hours):,.0f} h"
         points = [(t / 3600, float(n)) for t, n in zip(first.times, first.replicas, strict=True)]
         lines.append(Line(name, points[::4], is_step=True))
     first = shown[0].reports[0]
@@ -173,23 +175,25 @@ def draw_day(found: Race, service: Service) -> str:
     )
 
 
-def _as_json(found: Race, took: float) -> dict[str, Any]:
+def _as_json(outcome: Race, took: float) -> dict[str, Any]:
     levels = ("times", "replicas", "rates")
 
-    def policy(each: Result) -> dict[str, Any]:
+    def policy(result: Result) -> dict[str, Any]:
         seeds = [
             {name: value for name, value in asdict(report).items() if name not in levels}
             | {"violated": report.violated}
-            for report in each.reports
+            for report in result.reports
         ]
-        first = {name: getattr(each.reports[0], name) for name in levels}
-        named = terminal.pick(each, "name words meets_budget") | terminal.pick(each.setting, "choice knob")
+        first = {name: getattr(result.reports[0], name) for name in levels}
+        named = terminal.pick(result, "name words meets_budget") | terminal.pick(
+            result.setting, "choice knob"
+        )
         return named | {"seeds": seeds, "first_day": first}
 
     return {
-        "budget": found.budget,
-        "oracle": found.oracle,
+        "budget": outcome.budget,
+        "oracle": outcome.oracle,
         "seconds": took,
-        "policies": list(map(policy, found.results)),
-        "rivals": [policy(each) | {"role": role} for role, each in found.rivals],
+        "policies": list(map(policy, outcome.results)),
+        "rivals": [policy(rival) | {"role": role} for role, rival in outcome.rivals],
     }

@@ -58,19 +58,21 @@ def calibrate(
     for model in models:
         require_measured(model)
     _require_place()
-    found = []
+    calibrations = []
     with terminal.status(lines_in_pipe=True) as tell:
         for model in models:
             for name in dtypes:
-                found.append(measure(tell, model, name, rounds=rounds, cpu_time=cpu_time))
-                _save(found[-1])
+                calibrations.append(measure(tell, model, name, rounds=rounds, cpu_time=cpu_time))
+                _save(calibrations[-1])
     path = calibration_file()
     if json:
-        return terminal.print_json({"file": str(path), "calibrations": [asdict(entry) for entry in found]})
-    table = terminal.table("", *(f"{entry.model} {entry.dtype}" for entry in found))
-    for words, values in _rows(found).items():
+        return terminal.print_json(
+            {"file": str(path), "calibrations": [asdict(entry) for entry in calibrations]}
+        )
+    table = terminal.table("", *(f"{entry.model} {entry.dtype}" for entry in calibrations))
+    for words, values in _rows(calibrations).items():
         table.add_row(words, *("not noticed" if value > 1e15 else f"{value:,.1f}" for value in values))
-    terminal.show(f"This CPU, {found[0].threads} threads", table)
+    terminal.show(f"This CPU, {calibrations[0].threads} threads", table)
     terminal.say(f"[dim]calibrations: {terminal.literal(path)}[/]", whole=True)
     terminal.next_command("prep sim check", "twelve workloads live and simulated")
 
@@ -92,21 +94,21 @@ def _require_place() -> None:
         )
 
 
-def _save(found: Calibration) -> None:
+def _save(calibration: Calibration) -> None:
     """Store a calibration, but none of torch in place of an earlier one: the kernels may be missing only today."""
     from kernels import registry
 
-    if registry.unavailable("cpu") and (found.model, found.dtype) in load_calibrations():
+    if registry.unavailable("cpu") and (calibration.model, calibration.dtype) in load_calibrations():
         terminal.note(
-            f"[yellow]not saved: measured without the C++ kernels; the earlier calibration of {found.model} "
-            f"in {found.dtype} stays[/]"
+            f"[yellow]not saved: measured without the C++ kernels; the earlier calibration of {calibration.model} "
+            f"in {calibration.dtype} stays[/]"
         )
     else:
-        save_calibration(found)
+        save_calibration(calibration)
 
 
-def _rows(found: list[Calibration]) -> dict[str, list[float]]:
-    rates = [entry.rates for entry in found]
+def _rows(calibrations: list[Calibration]) -> dict[str, list[float]]:
+    rates = [entry.rates for entry in calibrations]
     return {
         "matrix products, GFLOP/s": [rate.flops / 1e9 for rate in rates],
         "weights read, GB/s": [rate.bytes_per_s / 1e9 for rate in rates],
@@ -119,7 +121,7 @@ def _rows(found: list[Calibration]) -> dict[str, list[float]]:
         "per row that looks up n-grams, µs": [1e6 * rate.lookup_overhead for rate in rates],
         "per layer of a step with a prompt, µs": [1e6 * rate.eager_overhead for rate in rates],
         "per layer of a step with adapters, µs": [1e6 * rate.adapter_overhead for rate in rates],
-        "fit: median error, %": [100 * entry.fit_error for entry in found],
+        "fit: median error, %": [100 * entry.fit_error for entry in calibrations],
     }
 
 
@@ -217,10 +219,10 @@ def _show(report: CheckReport) -> None:
             words = ""
     terminal.show(f"{report.model} in {report.dtype}, {counted(report.rounds, 'round')}", table)
     for outcome in report.outcomes:
-        if found := outcome.drafting:
+        if drafting := outcome.drafting:
             terminal.say(
-                f"[dim]{outcome.workload}: {found.coverage:.0%} of the rows got drafts, about {found.length} each, "
-                f"{found.acceptance:.0%} accepted; measured live, and used by the simulator[/]"
+                f"[dim]{outcome.workload}: {drafting.coverage:.0%} of the rows got drafts, about {drafting.length} "
+                f"each, {drafting.acceptance:.0%} accepted; measured live, and used by the simulator[/]"
             )
     terminal.say(
         f"median error {report.median_error:.1%}; {report.num_within} of {len(report.figures)} figures within 15 %"

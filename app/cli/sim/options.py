@@ -116,7 +116,7 @@ class WorkOptions(DrawnRequests):
         phased, most = parse_phases(phases) if phases else (), deployment.max_model_len
         if not self.listed:
             check_context(deployment, self._drawn.prompt.low, self._drawn.output.low)
-        cut = sum(each.prompt_len + each.output_len > most for each in self.listed or self._drawn)
+        cut = sum(request.prompt_len + request.output_len > most for request in self.listed or self._drawn)
         if cut:
             told = f"{cut:,} of {counted(self.total, 'request')} exceed the context of {most:,} positions"
             terminal.note(f"[yellow]{told}:[/] outputs end there, and prompts are cut or rejected")
@@ -127,22 +127,22 @@ def rates_of(deployment: Deployment) -> Rates | None:
     """Return the rates measured on this CPU, None for datasheet figures. A note says if a CPU's are estimates."""
     if not deployment.hardware.is_cpu:
         return None
-    found, model, dtype = (
+    measured, model, dtype = (
         rates_on_cpu(deployment.model, deployment.dtype),
         deployment.model.name,
         deployment.dtype,
     )
-    if found is None:
+    if measured is None:
         terminal.note(
             f"[yellow]no step in {dtype} was measured on this CPU:[/] times are estimates from its number of cores; "
             "prep sim calibrate measures"
         )
         return None
-    if found.model != model:
+    if measured.model != model:
         terminal.note(
-            f"[dim]rates of this CPU: those of {found.model}, the measured model nearest to {model}[/]"
+            f"[dim]rates of this CPU: those of {measured.model}, the measured model nearest to {model}[/]"
         )
-    return found.rates
+    return measured.rates
 
 
 def check_context(deployment: Deployment, prompt: int, output: int) -> None:

@@ -45,7 +45,7 @@ def kv(
         if length <= shape.max_position_embeddings:
             held = -(-shape.kv_tokens_held(length) // block_size) * block_size
             at_once[length] = plan.num_tokens // held
-    each = plan.num_tokens // concurrency // block_size * block_size if concurrency else None
+    tokens_each = plan.num_tokens // concurrency // block_size * block_size if concurrency else None
     if json:
         return terminal.print_json(
             {
@@ -58,7 +58,7 @@ def kv(
                 "plan": asdict(plan),
                 "sequences_at_once": {str(length): count for length, count in at_once.items()},
                 "concurrency": concurrency,
-                "tokens_each": each,
+                "tokens_each": tokens_each,
             }
         )
     terminal.show(describe(deployment), _memory_table(deployment, plan))
@@ -68,8 +68,8 @@ def kv(
         f"({shape.attention_kind}: {shape.num_layers} layers x {per_layer:,.0f} bytes); "
         f"the cache holds [bold]{plan.num_tokens:,}[/] tokens"
     )
-    if each is not None and concurrency is not None:
-        terminal.say(f"{counted(concurrency, 'request')} at once: [bold]{each:,}[/] tokens each")
+    if tokens_each is not None and concurrency is not None:
+        terminal.say(f"{counted(concurrency, 'request')} at once: [bold]{tokens_each:,}[/] tokens each")
     rows = [
         (f"{length:,}", gib(shape.kv_tokens_held(length) * deployment.kv_bytes_per_token), f"{count:,}")
         for length, count in at_once.items()
@@ -131,20 +131,20 @@ def size(
         "utilisation": utilisation,
         "rates": rates,
     }
-    found = calculate(deployment, tpot_limit=None if tpot is None else tpot / 1000, **work)
+    sizing = calculate(deployment, tpot_limit=None if tpot is None else tpot / 1000, **work)
     swap = swap_or_recompute(deployment, prompt + output // 2, rates=rates)
     budget = None
     if slo is not None:
-        budget = slo_budget(ttft=found.prefill_seconds, tpot=found.tpot, limit=slo / 1000, hops=hops / 1000)
+        budget = slo_budget(ttft=sizing.prefill_seconds, tpot=sizing.tpot, limit=slo / 1000, hops=hops / 1000)
     if json:
         return terminal.print_json(
             {
-                "sizing": asdict(found),
+                "sizing": asdict(sizing),
                 "slo": asdict(budget) if budget else None,
                 "swap_or_recompute": {**asdict(swap), "cheaper": swap.cheaper},
             }
         )
-    rows = _sizing_rows(found, swap, prompt, utilisation)
+    rows = _sizing_rows(sizing, swap, prompt, utilisation)
     if budget is not None:
         formula = "hops + TTFT + (n - 1) x TPOT, without queueing"
         rows.append((f"tokens within {slo:g} ms", f"{budget.tokens:,}", formula))
@@ -156,24 +156,24 @@ def size(
 
 
 def _sizing_rows(
-    found: Sizing, swap: SwapOrRecompute, prompt: int, utilisation: float
+    sizing: Sizing, swap: SwapOrRecompute, prompt: int, utilisation: float
 ) -> list[tuple[str, str, str]]:
     wins = f"swap wins from {swap.break_even:,} tokens on" if swap.break_even else "swap never wins"
     times = f"swap {duration(swap.swap_seconds)}, recompute {duration(swap.recompute_seconds)}"
-    produced = f"{found.kv_bytes_per_s / 1e9:,.1f} GB/s"
+    produced = f"{sizing.kv_bytes_per_s / 1e9:,.1f} GB/s"
     return [
-        ("prefill of one prompt", duration(found.prefill_seconds), counted(prompt, "token")),
-        ("replicas for prefill", f"{found.prefill_replicas:,.1f}", f"rate x that / {utilisation:.0%}"),
-        ("decode batch", f"{found.batch:,}", "what memory and --tpot allow"),
-        ("time per output token", duration(found.tpot), "a step of that batch"),
+        ("prefill of one prompt", duration(sizing.prefill_seconds), counted(prompt, "token")),
+        ("replicas for prefill", f"{sizing.prefill_replicas:,.1f}", f"rate x that / {utilisation:.0%}"),
+        ("decode batch", f"{sizing.batch:,}", "what memory and --tpot allow"),
+        ("time per output token", duration(sizing.tpot), "a step of that batch"),
         (
             "decodes at once",
-            f"{found.concurrent_decodes:,.0f}",
+            f"{sizing.concurrent_decodes:,.0f}",
             "Little's law: rate x tokens x time per token",
         ),
-        ("replicas for decode", f"{found.decode_replicas:,.1f}", f"decodes / batch / {utilisation:.0%}"),
-        ("[bold]GPUs[/]", f"[bold]{found.gpus:,}[/]", f"{found.gpus_per_replica} per replica"),
-        ("KV held", gib(found.kv_bytes_at_once), "by all concurrent decodes"),
+        ("replicas for decode", f"{sizing.decode_replicas:,.1f}", f"decodes / batch / {utilisation:.0%}"),
+        ("[bold]GPUs[/]", f"[bold]{sizing.gpus:,}[/]", f"{sizing.gpus_per_replica} per replica"),
+        ("KV held", gib(sizing.kv_bytes_at_once), "by all concurrent decodes"),
         ("KV produced", produced, "to send with separate prefill and decode"),
         ("preempted halfway", swap.cheaper, f"{times}; {wins}"),
     ]
