@@ -84,5 +84,5 @@ class ColumnIndex(TraceIndex):
 
 def _where(known: NDArray[np.bool_], values: NDArray[Any]) -> list[Any]:
     """The values as a list, None where they are not known."""
-    found: list[Any] = np.where(known, values.astype(object), np.array(None)).tolist()
-    return found
+    listed: list[Any] = np.where(known, values.astype(object), np.array(None)).tolist()
+    return listed

@@ -83,8 +83,8 @@ class ColumnReader(Trace):
 
     def positions(self, kind: str) -> Any:
         if kind not in self._positions_of:
-            found = np.flatnonzero(self.columns.event_kind == BLOCK_EVENTS.index(kind))
-            self._positions_of[kind] = found.astype(np.int32)
+            positions = np.flatnonzero(self.columns.event_kind == BLOCK_EVENTS.index(kind))
+            self._positions_of[kind] = positions.astype(np.int32)
         return self._positions_of[kind]
 
     def counter_totals(self) -> dict[str, int]:

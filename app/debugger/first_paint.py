@@ -22,13 +22,13 @@ INDEX = "index.html"
 @contextmanager
 def styled_index() -> Iterator[Path]:
     """Let Streamlit's server send its own files with another `index.html`; yield their folder."""
-    found = Path(file_util.get_static_dir())
+    static = Path(file_util.get_static_dir())
     with TemporaryDirectory(prefix="prep-app-") as name:
         folder = Path(name)
-        for file in found.iterdir():
+        for file in static.iterdir():
             if file.name != INDEX:
                 (folder / file.name).symlink_to(file)
-        (folder / INDEX).write_text(with_style((found / INDEX).read_text("utf-8")), "utf-8")
+        (folder / INDEX).write_text(with_style((static / INDEX).read_text("utf-8")), "utf-8")
         file_util.get_static_dir = lambda: name
         yield folder
 

@@ -27,12 +27,12 @@ STYLE = (
 def owner_looks(run: Run, step: int) -> dict[int, list[int]]:
     """Block -> looks of the requests that hold it after a step."""
     reader, looks = run.reader(step), run.index.looks
-    found: dict[int, list[int]] = {}
+    by_block: dict[int, list[int]] = {}
     for name, table in reader.state_at(step).block_tables.items():
         look = looks[reader.find(name, step).number]
         for block in table:
-            found.setdefault(block, []).append(look)
-    return found
+            by_block.setdefault(block, []).append(look)
+    return by_block
 
 
 def in_words(states: NDArray[np.uint8]) -> str:

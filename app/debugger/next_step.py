@@ -86,7 +86,7 @@ def next_step(reader: Trace, step: int) -> NextStep | None:
     if not why.keys() >= {*done.preempted}:
         return None
     kept = [name for name in [*state.waiting, *arrivals] if name not in hits]
-    found = NextStep(
+    plan = NextStep(
         rows={row.request_id: row.num_tokens for row in done.rows},
         losses={name: why[name] for name in done.preempted},
         hits=hits,
@@ -100,20 +100,18 @@ def next_step(reader: Trace, step: int) -> NextStep | None:
         free_after=done.num_free_blocks,
     )
     known = state.num_tokens | {name: reader.find(name, step + 1).num_prompt_tokens for name in arrivals}
-    why_kept = {reason for reason, _ in found.reasons.values()}
+    why_kept = {reason for reason, _ in plan.reasons.values()}
     is_determined = (
         not (done.aborted or done.copy_in or record.get("rekey") or done.counters.get("num_draft_tokens"))
-        and len(found.reasons) == len(kept)
+        and len(plan.reasons) == len(kept)
         and why_kept <= REASON_WORDS.keys()
         and (Reason.BEHIND_IN_QUEUE not in why_kept or why_kept & {Reason.NO_BLOCKS, Reason.BUDGET_EXHAUSTED})
         and all(size * reader.block_size == hits[name] for name, size in blocks["ref"].items())
-        and all(
-            known[name] + 1 >= token_limit(reader, reader.find(name, step + 1)) for name in found.returned
-        )
-        and blocks["evict"].total() == len(found.evicted)  # else the prefix cache was reset
-        and _spend_in_order(reader, found.rows, known, state.num_computed | hits)
+        and all(known[name] + 1 >= token_limit(reader, reader.find(name, step + 1)) for name in plan.returned)
+        and blocks["evict"].total() == len(plan.evicted)  # else the prefix cache was reset
+        and _spend_in_order(reader, plan.rows, known, state.num_computed | hits)
     )
-    return found if is_determined else None
+    return plan if is_determined else None
 
 
 def _spend_in_order(

@@ -56,7 +56,9 @@ class StepView(AnyWidget):
         self.on_msg(self._answer)
 
     def _envelope(self, wanted: list[str], sequence: int) -> bytes:
-        found = {name: part for name in wanted if (part := parts.make(self.run, self._cut, name)) is not None}
+        contents = {
+            name: part for name in wanted if (part := parts.make(self.run, self._cut, name)) is not None
+        }
         head = {
             "run": self.run.run_id,
             "title": self.run.title,
@@ -71,7 +73,7 @@ class StepView(AnyWidget):
             "answer": sequence,
             "jump": {"id": 1, "step": self.step, "request": None, "block": None},
         }
-        return envelope(head, found)
+        return envelope(head, contents)
 
     def _answer(self, _: Any, said: dict[str, Any], __: Any) -> None:
         """Send the parts that the browser asks for."""

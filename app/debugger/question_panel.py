@@ -109,8 +109,8 @@ def show_panel(run: Run, step: int, go: Callable[[int], None] = step_the_page) -
 
 def next_question(quiz: Quiz, run: Run, step: int) -> Question | None:
     """The next question about the step, in turn; None if there is none."""
-    found = questions(run.reader(step), step, seed=quiz.turn)
-    return found[quiz.turn % len(found)] if found else None
+    possible = questions(run.reader(step), step, seed=quiz.turn)
+    return possible[quiz.turn % len(possible)] if possible else None
 
 
 def _offer(quiz: Quiz, run: Run, step: int) -> None:

@@ -15,14 +15,14 @@ from quizzes.question import Answer
 
 def problems_of(instance: Instance, keys: Sequence[str], replies: dict[str, str]) -> dict[str, str]:
     """Return what is wrong with the replies, by key."""
-    found = {}
+    problems = {}
     for key in keys:
         if key in replies or not key.endswith(".interval"):
             try:
                 check_reply(instance, key, replies.get(key, ""), replies)
             except ParseError as error:
-                found[key] = str(error)
-    return found
+                problems[key] = str(error)
+    return problems
 
 
 def reply_fields(instance: Instance, keys: Sequence[str], key: str, places: dict[str, Any]) -> dict[str, str]:
@@ -54,16 +54,16 @@ def _value(
     if not has_interval:
         return {answer.id: st.text_input(label, key=f"{key} {answer.id}", width=360)}
     middle, low, high = st.columns([2, 1, 1], vertical_alignment="bottom")
-    found = {answer.id: middle.text_input(label, key=f"{key} {answer.id}")}
+    replies = {answer.id: middle.text_input(label, key=f"{key} {answer.id}")}
     percent = f"{100 * (answer.interval or 0.8):.0f} %"
     ends = [
         place.text_input(f"{percent}: {words}", key=f"{key} {answer.id} {words}")
         for place, words in ((low, "from"), (high, "to"))
     ]
     if any(end.strip() for end in ends):
-        found[f"{answer.id}.interval"] = " .. ".join(end.strip() for end in ends)
+        replies[f"{answer.id}.interval"] = " .. ".join(end.strip() for end in ends)
     places[f"{answer.id}.interval"] = st.empty()
-    return found
+    return replies
 
 
 def _options(instance: Instance, key: str, *, is_alone: bool) -> str:

@@ -22,20 +22,20 @@ def assign(lives: Iterable[tuple[int, int | None]]) -> list[int]:
     users: list[set[int]] = [set() for _ in range(NUM_COLOURS)]
     given = [-1] * NUM_COLOURS
     ends: list[tuple[int, int]] = []
-    found: list[int] = []
+    looks: list[int] = []
     for number, (added, ended) in enumerate(lives):
         while ends and ends[0][0] < added:
             number_of, colour = divmod(heappop(ends)[1], NUM_COLOURS)
             users[colour].discard(number_of)
-        colour = min(range(NUM_COLOURS), key=lambda each: (len(users[each]), given[each], each))
+        colour = min(range(NUM_COLOURS), key=lambda c: (len(users[c]), given[c], c))
         free = next(mark for mark in count() if mark not in users[colour])
         users[colour].add(free)
         given[colour] = number
         look = colour + NUM_COLOURS * free
         if ended is not None:
             heappush(ends, (ended, look))
-        found.append(look)
-    return found
+        looks.append(look)
+    return looks
 
 
 def colour_of(look: int) -> int:

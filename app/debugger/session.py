@@ -43,8 +43,8 @@ def selection() -> Selection:
     """The selection of this tab. The first call reads the URL."""
     if _KEY not in st.session_state:
         st.session_state[_KEY] = _from_url(dict(st.query_params))
-    found: Selection = st.session_state[_KEY]
-    return found
+    selected: Selection = st.session_state[_KEY]
+    return selected
 
 
 def adopt_url() -> None:
@@ -62,8 +62,8 @@ def adopt_url() -> None:
 def linked(name: str) -> str | None:
     """Return a page's parameter (`add_to_url`) of an address that was opened or reached with Back or Forward; None if
     there is none or the page itself wrote the address."""
-    found: str | None = st.session_state.get(_LINKED, {}).get(name)
-    return found
+    value: str | None = st.session_state.get(_LINKED, {}).get(name)
+    return value
 
 
 def select(**changes: Any) -> Selection:

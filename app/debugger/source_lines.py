@@ -35,5 +35,5 @@ def find_line(path: str, fragment: str) -> SourceLine | None:
         lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    found = ((number, text) for number, text in enumerate(lines, 1) if fragment in text)
-    return next((SourceLine(path, number, text.strip()) for number, text in found), None)
+    matches = ((number, text) for number, text in enumerate(lines, 1) if fragment in text)
+    return next((SourceLine(path, number, text.strip()) for number, text in matches), None)

@@ -195,7 +195,7 @@ def _why_waits(facts: Facts, plan: NextStep) -> Question | None:
         return None
     name = facts.rng.choice(news[:MOST_CHOICES])
     reason, figures = plan.reasons[name]
-    others = [words for each, words in REASON_WORDS.items() if each is not reason]
+    others = [words for other, words in REASON_WORDS.items() if other is not reason]
     facts.rng.shuffle(others)
     return facts.choice(
         f"{name} is still waiting after step {facts.step + 1}. Why?",

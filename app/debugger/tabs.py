@@ -118,13 +118,13 @@ class Keeper(Generic[T]):
         until = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
         while True:
             with self._lock:
-                found = self.held.get(name)
-                if found is None:
+                value = self.held.get(name)
+                if value is None:
                     return None
-                if found.owner == tab or not is_open(found.owner):
-                    found.owner, found.left_at = tab, None
+                if value.owner == tab or not is_open(value.owner):
+                    value.owner, value.left_at = tab, None
                     self._lost.discard((name, tab))
-                    return found
+                    return value
             if time.monotonic() >= until:
                 raise OpenElsewhere
             time.sleep(0.1)
@@ -132,9 +132,9 @@ class Keeper(Generic[T]):
     def move(self, name: str, tab: str) -> None:
         """Give the value to another tab; its present one is told so at its next action."""
         with self._lock:
-            if (found := self.held.get(name)) is not None:
-                self._lost = {(name, found.owner)} | (self._lost - {(name, tab)})
-                found.owner, found.left_at = tab, None
+            if (value := self.held.get(name)) is not None:
+                self._lost = {(name, value.owner)} | (self._lost - {(name, tab)})
+                value.owner, value.left_at = tab, None
 
     def drop(self, name: str, value: T) -> None:
         """Forget a value, unless another one has its name."""
@@ -147,13 +147,13 @@ class Keeper(Generic[T]):
         now = time.monotonic() if now is None else now
         with self._lock:
             held = list(self.held.values())
-        for each in held:
-            if is_open(each.owner):
-                each.left_at = None
-            elif each.left_at is None:
-                each.left_at = now
-            elif now - each.left_at >= self._stays_s:
-                self._release(each)
+        for value in held:
+            if is_open(value.owner):
+                value.left_at = None
+            elif value.left_at is None:
+                value.left_at = now
+            elif now - value.left_at >= self._stays_s:
+                self._release(value)
 
     def _watch(self) -> None:
         """Look at the tabs, in a thread that lives while there are values."""

@@ -62,10 +62,10 @@ def load_tours() -> dict[str, Tour]:
 
 def step_of(stop: Stop, run: Run) -> int:
     """The step of a stop in its run. Raises LookupError if its event does not happen there."""
-    found = stop.at.step(run.index)
-    if found is None or not 0 <= found + stop.after < run.index.num_steps:
+    step = stop.at.step(run.index)
+    if step is None or not 0 <= step + stop.after < run.index.num_steps:
         raise LookupError(f"{stop.run} has no such stop: {stop.at}, {stop.after} steps later")
-    return found + stop.after
+    return step + stop.after
 
 
 def caption(stop: Stop, run: Run) -> str:
@@ -112,11 +112,13 @@ def facts(run: Run, step: int) -> dict[str, Any]:
     }
     if record.resumed:
         again = [reader.find(name, step) for name in record.resumed]
-        stays = [each.last_stay(step) for each in again]
+        stays = [request.last_stay(step) for request in again]
         names |= {
             "resumed": join_and(record.resumed),
             "tokens_found": sum(stay.start for stay in stays if stay is not None),
-            "tokens_known": sum(each.num_prompt_tokens + each.num_outputs_at(step - 1) for each in again),
+            "tokens_known": sum(
+                request.num_prompt_tokens + request.num_outputs_at(step - 1) for request in again
+            ),
         }
     if record.preempted:
         victim = record.preempted[0]

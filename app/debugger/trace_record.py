@@ -36,7 +36,7 @@ class RecordReader:
         prompt. Raises ValueError if the line is not JSON."""
         if line.startswith(b'{"t":"add"'):
             return _read_add(line)
-        found: dict[str, NDArray[np.int32]] = {}
+        arrays: dict[str, NDArray[np.int32]] = {}
         rest, after, nested = [], 0, _first_nested(line)
         for name, mark, letters in LISTS:
             start = line.find(mark, after, nested)
@@ -46,12 +46,12 @@ class RecordReader:
             end = line.index(b"]", start)
             numbers = self._numbers(name, line[start:end], letters)
             if numbers is not None:
-                found[name] = numbers
+                arrays[name] = numbers
                 rest.append(line[after:start])
                 after = end
         rest.append(line[after:])
         record: dict[str, Any] = parse_line(b"".join(rest))
-        record.update(found)
+        record.update(arrays)
         return _measured(record) if "prompt" in record else record
 
     def _numbers(self, name: str, text: bytes, letters: bytes) -> NDArray[np.int32] | None:

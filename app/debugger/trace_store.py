@@ -70,9 +70,9 @@ def open_columns(path: Path, max_text_bytes: int) -> Columns:
     key: list[Any] = [str(path.resolve()), state.st_size, state.st_mtime_ns, max_text_bytes]
     stored = cache_dir() / "traces" / f"{sha256(key[0].encode()).hexdigest()[:24]}.columns"
     with _READING:
-        found = load(stored, key)
-        if found is not None:
-            return found
+        columns = load(stored, key)
+        if columns is not None:
+            return columns
         try:
             stored.parent.mkdir(parents=True, exist_ok=True)
             return _make(path, stored, key)
@@ -105,15 +105,15 @@ def _make(path: Path, target: Path, key: list[Any]) -> Columns:
     finally:
         beside.unlink(missing_ok=True)
     _prune(target.parent)
-    found = load(target, key)
-    if found is None:
+    columns = load(target, key)
+    if columns is None:
         raise OSError(f"{target} does not hold what was written")
-    return found
+    return columns
 
 
 def _prune(folder: Path) -> None:
     """Remove the oldest stores and files left by killed processes."""
-    files = sorted(((file.stat(), file) for file in folder.iterdir()), key=lambda each: -each[0].st_mtime_ns)
+    files = sorted(((file.stat(), file) for file in folder.iterdir()), key=lambda pair: -pair[0].st_mtime_ns)
     total = 0
     for state, file in files:
         total += state.st_size

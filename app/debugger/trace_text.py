@@ -67,8 +67,8 @@ def members(data: mmap.mmap | bytes, start: int, stop: int) -> Iterator[Member]:
 
 def member_near(data: mmap.mmap | bytes, position: int) -> int:
     """Start of the next member at or after a position; the file's length if there is none."""
-    found = data.find(MEMBER_START, position)
-    return len(data) if found < 0 else found
+    start = data.find(MEMBER_START, position)
+    return len(data) if start < 0 else start
 
 
 class StepLines(Sequence[bytes]):

@@ -27,27 +27,27 @@ MOST_REPLICAS = 100_000
 def work_out(scenario: Scenario) -> Capacity:
     """Compute all figures; only those of memory if the model does not fit. Raises ConfigError if the deployment is
     not valid."""
-    found = Capacity(scenario)
+    capacity = Capacity(scenario)
     deployment = scenario.deployment
-    _memory(found, deployment)
+    _memory(capacity, deployment)
     try:
         plan_memory(deployment)
     except DoesNotFit as error:
-        found.problem = _does_not_fit(deployment, error)
-        return found
-    replica = Replica(scenario, _batch_limit(found, deployment))
-    _time(found, deployment, replica)
-    _load(found, replica)
-    _cost(found, deployment)
-    _judge(found, replica)
-    return found
+        capacity.problem = _does_not_fit(deployment, error)
+        return capacity
+    replica = Replica(scenario, _batch_limit(capacity, deployment))
+    _time(capacity, deployment, replica)
+    _load(capacity, replica)
+    _cost(capacity, deployment)
+    _judge(capacity, replica)
+    return capacity
 
 
-def _memory(found: Capacity, deployment: Deployment) -> None:
+def _memory(capacity: Capacity, deployment: Deployment) -> None:
     model, precision, tp = deployment.model, deployment.precision, deployment.tp
     plan = divide_memory(deployment)
     linear = model.common_params + model.routed_params
-    found.add(
+    capacity.add(
         "params", "Parameters", model.num_params, "parameters",
         "layers x (attention + MLP + norms) + embeddings",
         f"{linear:,} in {model.num_layers} layers + {model.embedding_params:,} in embeddings "
@@ -56,7 +56,7 @@ def _memory(found: Capacity, deployment: Deployment) -> None:
         ModelShape,
         "nothing: counted from the shape in config.json",
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "weights", "Weights on a GPU", plan.weights, "bytes",
         "(layer parameters x bytes + embedding parameters x bytes) / tp",
         f"({linear:,} x {precision.weight_bytes:g} B + {model.embedding_params:,} x {precision.other_bytes} B) / {tp}",
@@ -64,21 +64,21 @@ def _memory(found: Capacity, deployment: Deployment) -> None:
         "padding of quantised layouts; embeddings and head stay in 16 bits when the layers are quantised",
         ("params",),
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "kv_token", "KV bytes per token on a GPU", plan.kv_bytes_per_token, "bytes",
         _kv_formula(deployment)[0], _kv_formula(deployment)[1],
         ModelShape.kv_elements_per_token,
         "if tp exceeds the kv heads, every GPU still keeps one head, as a copy",
     )  # fmt: skip
     hardware = deployment.hardware
-    found.add(
+    capacity.add(
         "usable", "Memory that the engine may use", plan.usable, "bytes",
         "GPU memory x gpu_memory_utilization",
         f"{gib(hardware.memory_bytes, 2)} x {deployment.gpu_memory_utilization:g}",
         divide_memory,
         f"other processes on the GPU. {hardware.source}",
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "working", "Activations and runtime", plan.activations + plan.runtime, "bytes",
         "max(hidden states of a full step, logits of all rows) + CUDA context and graphs",
         f"{gib(plan.activations, 2)} for {deployment.max_num_batched_tokens:,} tokens or "
@@ -86,7 +86,7 @@ def _memory(found: Capacity, deployment: Deployment) -> None:
         ("engine/sim/memory.py", "def _activation_bytes"),
         "an estimate, good to a few percent of the card: vLLM and our worker measure it at start",
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "kv_budget", "Left for the KV cache on a GPU", plan.kv_budget, "bytes",
         "usable - weights - activations and runtime",
         f"{gib(plan.usable, 2)} - {gib(plan.weights, 2)} - {gib(plan.activations + plan.runtime, 2)}",
@@ -94,7 +94,7 @@ def _memory(found: Capacity, deployment: Deployment) -> None:
         "fragmentation of the allocator",
         ("usable", "weights", "working"),
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "resident", "Tokens that fit at once", plan.num_tokens, "tokens",
         "(floor(KV budget / (KV bytes per token x block size)) - 1) x block size",
         f"({plan.num_blocks:,} - 1 null block) x {deployment.block_size} tokens",
@@ -121,22 +121,22 @@ def _kv_formula(deployment: Deployment) -> tuple[str, str]:
     )
 
 
-def _batch_limit(found: Capacity, deployment: Deployment) -> float:
+def _batch_limit(capacity: Capacity, deployment: Deployment) -> float:
     """The maximum batch, by memory and by setting."""
-    scenario, model = found.scenario, deployment.model
+    scenario, model = capacity.scenario, deployment.model
     held = model.kv_tokens_held(scenario.prompt + scenario.output // 2)
     shared = min(scenario.hit_tokens, held)
-    found.add(
+    capacity.add(
         "held", "Tokens that a running request holds", held, "tokens",
         "prompt + output / 2" + (", at most the sliding window" if model.sliding_window else ""),
         f"{scenario.prompt:,} + {scenario.output:,} / 2",
         ModelShape.kv_tokens_held,
         "spread: requests near their end hold more, and with random lengths long ones stay longer",
     )  # fmt: skip
-    resident = found.value("resident")
+    resident = capacity.value("resident")
     prefixes = scenario.num_prefixes * shared
     by_memory = max(1.0, (resident - prefixes) / max(1, held - shared))
-    found.add(
+    capacity.add(
         "by_memory", "Requests that fit into memory at once", by_memory, "requests",
         "(tokens that fit - shared prefixes) / (tokens held - shared part)",
         f"({resident:,.0f} - {scenario.num_prefixes} x {shared:,}) / ({held:,} - {shared:,})",
@@ -145,7 +145,7 @@ def _batch_limit(found: Capacity, deployment: Deployment) -> float:
         f"max_model_len instead: here {resident / deployment.max_model_len:,.1f} of {deployment.max_model_len:,}",
         ("resident", "held"),
     )  # fmt: skip
-    return found.add(
+    return capacity.add(
         "batch_limit", "Largest batch", min(by_memory, deployment.max_num_seqs), "requests",
         "min(requests that fit into memory, max_num_seqs)",
         f"min({by_memory:,.1f}, {deployment.max_num_seqs:,})",
@@ -155,11 +155,11 @@ def _batch_limit(found: Capacity, deployment: Deployment) -> float:
     )  # fmt: skip
 
 
-def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
-    scenario, hardware, cost = found.scenario, deployment.hardware, replica.cost
+def _time(capacity: Capacity, deployment: Deployment, replica: Replica) -> None:
+    scenario, hardware, cost = capacity.scenario, deployment.hardware, replica.cost
     one = StepLoad(1, 1, 1, replica.held)
     moved = cost.bytes_and_flops(one)[0] + cost.attention_work(one)[0]
-    found.add(
+    capacity.add(
         "tpot_floor", "TPOT floor: a single request, every byte at full bandwidth",
         moved / hardware.bytes_per_s, "seconds",
         "(weights read per token + KV of the context) / memory bandwidth",
@@ -172,14 +172,14 @@ def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
     flops = 2 * (deployment.model.common_params + deployment.model.active_routed_params) * replica.computed
     peak = hardware.peak(deployment.precision.compute_dtype(hardware)) * deployment.tp
     hits = scenario.hit_tokens
-    found.add(
+    capacity.add(
         "computed", "Prompt tokens computed", replica.computed, "tokens",
         "prompt - whole blocks of the common prefix",
         f"{scenario.prompt:,} - {hits:,} of {scenario.prefix_len:,} shared tokens",
         KVManager.match,
         "the first request with each prefix has no hit; evicted blocks are recomputed",
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "prefill_floor", "Prefill floor: one prompt at the datasheet's peak", flops / peak, "seconds",
         "2 x P x n / FLOP/s",
         f"2 x {flops / 2 / replica.computed:,.0f} x {replica.computed:,} / {peak / 1e12:,.0f} TFLOP/s",
@@ -188,7 +188,7 @@ def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
         ("computed", "params"),
     )  # fmt: skip
     batch = replica.batch_limit
-    found.add(
+    capacity.add(
         "full_step", "Decode step of the largest batch", replica.decode_step(batch), "seconds",
         "roofline: linear layers + head + attention over all contexts + messages + overhead",
         f"{batch:,.0f} rows x {replica.held:,} tokens of context: {_parts(replica, batch)}",
@@ -196,7 +196,7 @@ def _time(found: Capacity, deployment: Deployment, replica: Replica) -> None:
         "efficiencies are typical values of published measurements, not of your kernels",
         ("batch_limit", "weights", "kv_token", "held"),
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "full_prompt", "Time that a prompt adds to steps of the largest batch", replica.prompt_cost(batch), "seconds",
         "step(decodes + prompt) - step(decodes)" + (" x chunks" if replica.num_chunks(batch) > 1 else ""),
         f"{replica.computed:,} tokens in {counted(replica.num_chunks(batch), 'step')} of at most "
@@ -212,10 +212,10 @@ def _parts(replica: Replica, batch: float) -> str:
     return " + ".join(f"{name} {ms(part)}" for name, part in replica.cost.parts(rows).items() if part)
 
 
-def _load(found: Capacity, replica: Replica) -> None:
-    scenario = found.scenario
+def _load(capacity: Capacity, replica: Replica) -> None:
+    scenario = capacity.scenario
     most, batch = replica.most_requests_per_s(), replica.batch_limit
-    found.add(
+    capacity.add(
         "most", "Maximum requests per second of a replica", most, "requests/s",
         "1 / (prompt cost + (output - 1) x decode step / batch)",
         f"1 / ({ms(replica.prompt_cost(batch))} + {scenario.output - 1:,} x {ms(replica.decode_step(batch))} / "
@@ -231,7 +231,7 @@ def _load(found: Capacity, replica: Replica) -> None:
         filled = f"{replicas} as you set it; by the rate {needed}"
     else:
         filled = needed + (f", and {replicas} to meet the limits" if replicas > max(1, by_rate) else "")
-    found.add(
+    capacity.add(
         "replicas", "Replicas", replicas, "replicas",
         "ceil(rate / (headroom x most)), more if TTFT or TPOT would miss their limits",
         filled,
@@ -239,18 +239,18 @@ def _load(found: Capacity, replica: Replica) -> None:
         "uneven routing, which needs more replicas; failures: add the number that may be down at once",
         ("most",),
     )  # fmt: skip
-    state = found.state = replica.at(scenario.rate / replicas)
-    found.add(
+    state = capacity.state = replica.at(scenario.rate / replicas)
+    capacity.add(
         "rate", "Requests per second on each replica", state.rate, "requests/s",
         "rate / replicas", f"{scenario.rate:,.6g} / {replicas}", work_out,
         "bursts: arrivals are taken as Poisson", ("replicas",),
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "utilisation", "Utilisation of a replica", state.rate / most, "share",
         "requests per second / most", f"{state.rate:,.3g} / {most:,.3g}", work_out,
         "batch size: a replica that is always busy with small batches has capacity left", ("rate", "most"),
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "tpot", "Time per output token (TPOT)", state.step, "seconds",
         "decode step at this load / (1 - rate x prompt cost)" if state.is_stable else "batch / most / output",
         f"{ms(state.decode_step)} / (1 - {state.rate:,.3g}/s x {ms(state.prompt_cost)})"
@@ -261,7 +261,7 @@ def _load(found: Capacity, replica: Replica) -> None:
         "clustered arrivals add about 20 %; the simulation shows it",
         ("running", "full_prompt", "rate"),
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "running", "Requests running at once", state.running, "requests",
         "Little: requests per second x (step of the first token + (output - 1) x TPOT)",
         f"{state.rate:,.3g}/s x ({ms(state.ttft - state.wait)} + {scenario.output - 1:,} x {ms(state.step)})"
@@ -271,7 +271,7 @@ def _load(found: Capacity, replica: Replica) -> None:
         "variation: the number at any time is about Poisson, so it varies by its square root",
         ("rate", "ttft"),
     )  # fmt: skip
-    found.add(
+    capacity.add(
         "ttft", "Time to first token (TTFT)", state.ttft, "seconds",
         "rest of the current step + own step: decodes + own prompt + prompts that arrived with it",
         f"{ms(state.wait)} + {ms(state.ttft - state.wait)}" if state.is_stable else "grows as long as the load lasts",
@@ -279,11 +279,11 @@ def _load(found: Capacity, replica: Replica) -> None:
         "tokenizing, HTTP, the router's queue; waiting for free blocks or a place in the batch",
         ("rate", "full_prompt"),
     )  # fmt: skip
-    resident = found.value("resident")
+    resident = capacity.value("resident")
     shared = min(scenario.hit_tokens, replica.held)
     beginnings = scenario.num_prefixes * (1 - math.exp(-state.running / scenario.num_prefixes))
     tokens = state.running * (replica.held - shared) + beginnings * shared
-    found.add(
+    capacity.add(
         "kv_use", "KV cache in use by running requests", min(1.0, tokens / resident), "share",
         "(requests running x own tokens + prefixes in use x shared tokens) / tokens that fit",
         f"({state.running:,.2f} x {replica.held - shared:,} own + {beginnings:,.2f} x {shared:,} shared) / "
@@ -313,24 +313,24 @@ def planned_rate(scenario: Scenario, replica: Replica) -> float:
     return low
 
 
-def _cost(found: Capacity, deployment: Deployment) -> None:
-    scenario = found.scenario
-    replicas = found.value("replicas")
-    gpus = found.add(
+def _cost(capacity: Capacity, deployment: Deployment) -> None:
+    scenario = capacity.scenario
+    replicas = capacity.value("replicas")
+    gpus = capacity.add(
         "gpus", "GPUs", replicas * deployment.num_devices, "GPUs",
         "replicas x tp", f"{replicas:,.0f} x {deployment.num_devices}", size,
         "spares, and that GPUs are rented in machines of eight", ("replicas",),
     )  # fmt: skip
-    hourly = found.add(
+    hourly = capacity.add(
         "hourly", "Cost per hour", gpus * scenario.price, scenario.currency,
         "GPUs x price", f"{gpus:,.0f} x {money(scenario.price, scenario.currency)}",
         "your price (an assumption by default)",
         "CPUs, disks, network, staff", ("gpus",),
     )  # fmt: skip
     served = scenario.rate * scenario.output * 3600
-    if found.state and not found.state.is_stable:
-        served = min(served, replicas * found.value("most") * scenario.output * 3600)
-    found.add(
+    if capacity.state and not capacity.state.is_stable:
+        served = min(served, replicas * capacity.value("most") * scenario.output * 3600)
+    capacity.add(
         "per_mtok", "Cost per million output tokens", hourly / served * 1e6, scenario.currency,
         "cost per hour / output tokens per hour",
         f"{money(hourly, scenario.currency)} / ({served / 1e6:,.2f} million tokens)",
@@ -340,8 +340,8 @@ def _cost(found: Capacity, deployment: Deployment) -> None:
     )  # fmt: skip
 
 
-def _judge(found: Capacity, replica: Replica) -> None:
-    scenario, state = found.scenario, found.state
+def _judge(capacity: Capacity, replica: Replica) -> None:
+    scenario, state = capacity.scenario, capacity.state
     assert state is not None
     idle = replica.at(1e-9)
     for name, limit, value, least in (
@@ -349,21 +349,21 @@ def _judge(found: Capacity, replica: Replica) -> None:
         ("TPOT", scenario.tpot_ms, state.step, idle.step),
     ):
         if not state.is_stable:
-            found.verdicts = [
+            capacity.verdicts = [
                 f"Too few replicas: {state.rate:,.3g} requests/s arrive at each, which serves at most "
-                f"{found.value('most'):,.3g}. The queue grows by {state.rate - found.value('most'):,.2g} requests a "
-                "second, and TTFT with it."
+                f"{capacity.value('most'):,.3g}. The queue grows by {state.rate - capacity.value('most'):,.2g} "
+                "requests a second, and TTFT with it."
             ]
         elif 1000 * value <= limit:
-            found.verdicts.append(f"{name} of {ms(value)} meets its limit of {limit:g} ms.")
+            capacity.verdicts.append(f"{name} of {ms(value)} meets its limit of {limit:g} ms.")
         elif 1000 * least > limit:
-            found.verdicts.append(
+            capacity.verdicts.append(
                 f"No number of replicas helps: {name} cannot be met. A single request alone takes {ms(least)}, the "
                 f"limit is {limit:g} ms. More tensor parallelism, a narrower dtype, a faster GPU"
                 + (" or a shorter prompt do." if name == "TTFT" else " or a smaller model do.")
             )
         else:
-            found.verdicts.append(f"{name} of {ms(value)} misses its limit of {limit:g} ms.")
+            capacity.verdicts.append(f"{name} of {ms(value)} misses its limit of {limit:g} ms.")
 
 
 _HELPS = {

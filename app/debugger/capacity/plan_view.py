@@ -52,20 +52,20 @@ def show(found: Capacity, undo: Callable[[], None], apply: Callable[[Remedy], No
             _simulation(found)
 
 
-def _verdicts(found: Capacity) -> None:
-    good = [verdict for verdict in found.verdicts if "meets" in verdict]
+def _verdicts(capacity: Capacity) -> None:
+    good = [verdict for verdict in capacity.verdicts if "meets" in verdict]
     if good:
         st.caption(" ".join(good))
-    for verdict in found.verdicts:
+    for verdict in capacity.verdicts:
         if verdict not in good:
             st.warning(verdict)
 
 
-def _remedies(found: Capacity, apply: Callable[[Remedy], None]) -> None:
+def _remedies(capacity: Capacity, apply: Callable[[Remedy], None]) -> None:
     """Offer single changes as buttons, each with its effect by the same formulas beside it."""
-    if not missed(found):
+    if not missed(capacity):
         return
-    offered = remedies(found)
+    offered = remedies(capacity)
     if not offered:
         st.caption(
             "No single change of GPU, dtype, tensor parallel, replicas or max_model_len helps at the planned load."
@@ -90,9 +90,9 @@ def _remedies(found: Capacity, apply: Callable[[Remedy], None]) -> None:
             )
 
 
-def _against_load(found: Capacity) -> None:
+def _against_load(capacity: Capacity) -> None:
     """Draw TTFT and TPOT against the load, with limit, plan and the rate from which queues grow."""
-    curves, scenario, state = load_curves(found), found.scenario, found.state
+    curves, scenario, state = load_curves(capacity), capacity.scenario, capacity.state
     assert state is not None
     check: Check | None = st.session_state.get(_CHECK)
     run = None
@@ -106,9 +106,9 @@ def _against_load(found: Capacity) -> None:
     )
     left, right = st.columns(2)
     with left:
-        _panel(ttft, found, curves, run.ttft.mean if run and run.ttft else None)
+        _panel(ttft, capacity, curves, run.ttft.mean if run and run.ttft else None)
     with right:
-        _panel(tpot, found, curves, run.tpot.mean if run and run.tpot else None)
+        _panel(tpot, capacity, curves, run.tpot.mean if run and run.tpot else None)
 
 
 class _Panel(NamedTuple):
@@ -124,10 +124,10 @@ class _Panel(NamedTuple):
     """At the plan's load."""
 
 
-def _panel(panel: _Panel, found: Capacity, curves: LoadCurves, measured: float | None) -> None:
+def _panel(panel: _Panel, capacity: Capacity, curves: LoadCurves, measured: float | None) -> None:
     """measured: the mean of the simulation, in seconds."""
     title, name, points, limit, within, value = panel
-    rate, state = found.scenario.rate, found.state
+    rate, state = capacity.scenario.rate, capacity.state
     assert state is not None
     marks = []
     if state.is_stable:
@@ -156,21 +156,21 @@ def _panel(panel: _Panel, found: Capacity, curves: LoadCurves, measured: float |
     )
 
 
-def _headline(found: Capacity) -> str:
+def _headline(capacity: Capacity) -> str:
     cells = "".join(
         f"<div><b>{figure.shown()}</b><span>{figure.title}</span></div>"
         for name in HEADLINES
-        if (figure := found.figures.get(name))
+        if (figure := capacity.figures.get(name))
     )
     return f"<style>{_css('headline.css')}</style><div class='figures'>{cells}</div>"
 
 
-def _tree(found: Capacity) -> None:
+def _tree(capacity: Capacity) -> None:
     figures = {
         name: {**asdict(figure), "shown": figure.shown(), "value": None}
-        for name, figure in found.figures.items()
+        for name, figure in capacity.figures.items()
     }
-    data = {"root": found.root, "figures": figures}
+    data = {"root": capacity.root, "figures": figures}
     mount("capacity_tree", HERE / "tree", data, "capacity tree", html="<div class='tree'></div>")
     if st.toggle("Show as table", key="capacity table"):
         rows = [
@@ -182,7 +182,7 @@ def _tree(found: Capacity) -> None:
                 "leaves out": figure.leaves_out,
                 "source": figure.source,
             }
-            for figure in found.figures.values()
+            for figure in capacity.figures.values()
         ]
         st.dataframe(rows, hide_index=True, width="stretch")
 
@@ -191,10 +191,10 @@ def _css(name: str) -> str:
     return (HERE / name).read_text()
 
 
-def _simulation(found: Capacity) -> None:
-    state = found.state
+def _simulation(capacity: Capacity) -> None:
+    state = capacity.state
     assert state is not None
-    count = sensible_count(found)
+    count = sensible_count(capacity)
     st.caption(
         f"One replica at {state.rate:,.3g} requests/s, {counted(count, 'request')}, the same lengths and the "
         "same cost of steps."
@@ -204,10 +204,10 @@ def _simulation(found: Capacity) -> None:
         _watch(check)
         return
     if st.button("Run the simulation", key="capacity run", type="primary"):
-        st.session_state[_CHECK] = Check(found.scenario, state.rate, count).start()
+        st.session_state[_CHECK] = Check(capacity.scenario, state.rate, count).start()
         st.rerun()
     if check is not None:
-        _outcome(found, check)
+        _outcome(capacity, check)
 
 
 @st.fragment(run_every=0.3)
@@ -223,12 +223,12 @@ def _watch(check: Check) -> None:
         st.rerun()
 
 
-def _outcome(found: Capacity, check: Check) -> None:
+def _outcome(capacity: Capacity, check: Check) -> None:
     if check.error:
         st.error(f"The run ended with an error: {check.error}")
         return
     assert check.report is not None
-    if replace(check.scenario, price=found.scenario.price) != found.scenario:
+    if replace(check.scenario, price=capacity.scenario.price) != capacity.scenario:
         st.info("These are the results for other inputs: run the simulation again.")
     if check.stopped_because:
         st.warning(

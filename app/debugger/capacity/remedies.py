@@ -137,18 +137,18 @@ def _helps(before: dict[str, float], after: dict[str, float]) -> bool:
     return set(after) == set(before) and all(after[name] < (1 - NOTICEABLE) * before[name] for name in before)
 
 
-def _effect(found: Capacity, after: Capacity) -> str:
+def _effect(before: Capacity, after: Capacity) -> str:
     """Return the change of each figure that was missed, and of blocks, GPUs and cost, as one line."""
     scenario = after.scenario
     said = []
-    blocks = [divide_memory(each.scenario.deployment).num_blocks for each in (found, after)]
+    blocks = [divide_memory(capacity.scenario.deployment).num_blocks for capacity in (before, after)]
     if after.problem:
-        return f"short by {gib(short_by(after))} per GPU instead of {gib(short_by(found))}"
-    if found.problem:
+        return f"short by {gib(short_by(after))} per GPU instead of {gib(short_by(before))}"
+    if before.problem:
         said.append(f"fits: {counted(blocks[1], 'block')}, {after.figures['resident'].shown()}")
     elif abs(blocks[1] - blocks[0]) > NOTICEABLE * blocks[0]:
         said.append(f"{blocks[1] / blocks[0]:.2g}x the blocks")
-    states = found.state, after.state
+    states = before.state, after.state
     assert states[1] is not None
     left = missed(after)
     if "rate" in left:
@@ -157,13 +157,13 @@ def _effect(found: Capacity, after: Capacity) -> str:
         now = after.value(key)
         if states[0] is None or not states[0].is_stable:
             said.append(f"{name} {ms(now)}")
-        elif name in missed(found) or name in left:
+        elif name in missed(before) or name in left:
             mark = "misses" if name in left else "meets"
-            said.append(f"{name} {ms(found.value(key))} → {ms(now)}, {mark} {limit:g} ms")
-    if not found.problem and found.value("gpus") != after.value("gpus"):
-        said.append(f"{found.value('gpus'):,.0f} → {after.figures['gpus'].shown()}")
-    elif found.problem:
+            said.append(f"{name} {ms(before.value(key))} → {ms(now)}, {mark} {limit:g} ms")
+    if not before.problem and before.value("gpus") != after.value("gpus"):
+        said.append(f"{before.value('gpus'):,.0f} → {after.figures['gpus'].shown()}")
+    elif before.problem:
         said.append(after.figures["gpus"].shown())
     cost = money(after.value("per_mtok"), scenario.currency)
-    was = "" if found.problem else f"{money(found.value('per_mtok'), scenario.currency)} → "
+    was = "" if before.problem else f"{money(before.value('per_mtok'), scenario.currency)} → "
     return "; ".join([*said, f"{was}{cost} per million output tokens"])

@@ -46,10 +46,10 @@ def show(found: Capacity, batch: int | None, context: int | None) -> tuple[int, 
     return batch, context
 
 
-def _of_plan(found: Capacity) -> tuple[int, int]:
+def _of_plan(capacity: Capacity) -> tuple[int, int]:
     """Return the plan's mean batch and context."""
-    running = found.state.running if found.state else 1.0
-    return max(1, round(running)), found.scenario.prompt + found.scenario.output // 2
+    running = capacity.state.running if capacity.state else 1.0
+    return max(1, round(running)), capacity.scenario.prompt + capacity.scenario.output // 2
 
 
 def _sliders(scenario: Scenario, start: tuple[int, int]) -> tuple[int, int]:
@@ -76,8 +76,8 @@ def _sliders(scenario: Scenario, start: tuple[int, int]) -> tuple[int, int]:
 
 def _chart(roofline: Roofline, work: Sequence[Operation], batch: int, context: int) -> None:
     hardware, types = roofline.hardware, roofline.types
-    low = 0.5 * min(1.0, *(each.intensity for each in work))
-    high = 3 * max(4 * hardware.ridge(types[0]), *(each.intensity for each in work))
+    low = 0.5 * min(1.0, *(op.intensity for op in work))
+    high = 3 * max(4 * hardware.ridge(types[0]), *(op.intensity for op in work))
     peak = max(hardware.peak(name) for name in types)
     curves = [
         Curve(
@@ -108,15 +108,15 @@ def _chart(roofline: Roofline, work: Sequence[Operation], batch: int, context: i
         rules=[Rule("x", ridge, "memory-bound|compute-bound")],
         marks=[
             Mark(
-                each.label, each.intensity, roofline.attainable(each.intensity, each.compute), _explain(roofline, each),
-                COLOURS[each.name], "circle" if each.phase == "decode" else "diamond",
+                op.label, op.intensity, roofline.attainable(op.intensity, op.compute), _explain(roofline, op),
+                COLOURS[op.name], "circle" if op.phase == "decode" else "diamond",
             )
-            for each in work
+            for op in work
         ],
         height=350,
         key="capacity roofline",
         alt=f"Roofline of {hardware.name} with {len(work)} operations at batch {batch:,} and context {context:,}: "
-        + "; ".join(f"{each.label} {roofline.bound(each)}-bound at {each.intensity:,.1f} FLOP/byte" for each in work),
+        + "; ".join(f"{op.label} {roofline.bound(op)}-bound at {op.intensity:,.1f} FLOP/byte" for op in work),
     )  # fmt: skip
 
 
@@ -127,13 +127,13 @@ def _corners(
     return [(at, attainable(at)) for at in (low, ridge, high)]
 
 
-def _explain(roofline: Roofline, each: Operation) -> str:
+def _explain(roofline: Roofline, op: Operation) -> str:
     return (
-        f"{_engineering(each.flops, 'FLOP')} = {each.flops_formula}\n"
-        f"{_engineering(each.bytes, 'B')} = {each.bytes_formula}\n"
-        f"intensity {each.intensity:,.1f} FLOP/byte: {roofline.bound(each)}-bound\n"
-        f"at least {_time(roofline.least_seconds(each))} = max(FLOPs / peak, bytes / bandwidth)\n"
-        f"planned {_time(roofline.planned_seconds(each))}"
+        f"{_engineering(op.flops, 'FLOP')} = {op.flops_formula}\n"
+        f"{_engineering(op.bytes, 'B')} = {op.bytes_formula}\n"
+        f"intensity {op.intensity:,.1f} FLOP/byte: {roofline.bound(op)}-bound\n"
+        f"at least {_time(roofline.least_seconds(op))} = max(FLOPs / peak, bytes / bandwidth)\n"
+        f"planned {_time(roofline.planned_seconds(op))}"
     )
 
 
@@ -141,11 +141,11 @@ def _words(roofline: Roofline, work: Sequence[Operation], context: int) -> str:
     """Say what the picture shows."""
     said = []
     for phase in ("decode", "prefill"):
-        names = [each.name for each in work if each.phase == phase and roofline.bound(each) == "compute"]
+        names = [op.name for op in work if op.phase == phase and roofline.bound(op) == "compute"]
         what = f"{join_and(names)} compute-bound, the rest memory-bound" if names else "all memory-bound"
         said.append(f"{phase.capitalize()}: {what}.")
     first = first_compute_bound(roofline, context)
-    mlp = next(each.name for each in work if each.name in ("MLP", "Experts"))
+    mlp = next(op.name for op in work if op.name in ("MLP", "Experts"))
     if first is None:
         said.append(f"No batch up to 16,384 makes {mlp} compute-bound in decode.")
     else:
@@ -159,16 +159,16 @@ def _table(roofline: Roofline, work: Sequence[Operation]) -> str:
     """The operations as rows, with the share of each in the time of its phase as a bar."""
     rows = []
     for phase in ("decode", "prefill"):
-        of_phase = [each for each in work if each.phase == phase]
+        of_phase = [op for op in work if op.phase == phase]
         whole = sum(map(roofline.planned_seconds, of_phase))
-        for each in of_phase:
-            planned = roofline.planned_seconds(each)
-            colour, share = f"background:var({COLOURS[each.name]})", f"{100 * planned / whole:.1f}%"
+        for op in of_phase:
+            planned = roofline.planned_seconds(op)
+            colour, share = f"background:var({COLOURS[op.name]})", f"{100 * planned / whole:.1f}%"
             rows.append(
-                f"<tr><th scope='row'><i class='{phase}' style='{colour}'></i>{each.label}</th>"
-                f"<td>{_engineering(each.flops, 'FLOP')}</td><td>{_engineering(each.bytes, 'B')}</td>"
-                f"<td>{each.intensity:,.1f}</td><td>{roofline.bound(each)}</td>"
-                f"<td>{_time(roofline.least_seconds(each))}</td><td>{_time(planned)}</td>"
+                f"<tr><th scope='row'><i class='{phase}' style='{colour}'></i>{op.label}</th>"
+                f"<td>{_engineering(op.flops, 'FLOP')}</td><td>{_engineering(op.bytes, 'B')}</td>"
+                f"<td>{op.intensity:,.1f}</td><td>{roofline.bound(op)}</td>"
+                f"<td>{_time(roofline.least_seconds(op))}</td><td>{_time(planned)}</td>"
                 f"<td class='bar'><u style='width:{share};{colour}'></u><span>{share}</span></td></tr>"
             )
     heads = ("FLOPs", "bytes", "FLOP/byte", "bound by", "datasheet", "planned", "share of the phase")

@@ -76,9 +76,9 @@ def show(found: Capacity) -> dict[str, str]:
     return {"router": router, "lanes": str(replicas)}
 
 
-def _controls(found: Capacity) -> tuple[str, int, bool]:
+def _controls(capacity: Capacity) -> tuple[str, int, bool]:
     linked, lanes = st.query_params.get("router", ""), st.query_params.get("lanes", "")
-    planned = min(MOST_REPLICAS, max(4, round(found.value("replicas"))))
+    planned = min(MOST_REPLICAS, max(4, round(capacity.value("replicas"))))
     wanted = int(lanes) if lanes.isdecimal() and len(lanes) == 1 else planned
     st.session_state.setdefault("router name", linked if linked in ROUTERS else "prefix-affinity")
     st.session_state.setdefault("router replicas", min(MOST_REPLICAS, max(2, wanted)))
@@ -86,7 +86,7 @@ def _controls(found: Capacity) -> tuple[str, int, bool]:
     with left:
         router = st.selectbox("Router", list(ROUTERS), key="router name")
     with middle:
-        about = f"Each gets the plan's load of {found.value('rate'):,.3g} requests/s on average."
+        about = f"Each gets the plan's load of {capacity.value('rate'):,.3g} requests/s on average."
         replicas = st.slider("Replicas in the picture", 2, MOST_REPLICAS, key="router replicas", help=about)
     with right:
         colour = st.segmented_control(
@@ -109,7 +109,7 @@ def _simulated(scenario: Scenario, rate: float, router: str, replicas: int) -> t
     return log, report
 
 
-def _all_routers(found: Capacity, replicas: int) -> None:
+def _all_routers(capacity: Capacity, replicas: int) -> None:
     """Serve the same requests with every router, and list the figures."""
     with st.expander("All routers, the same requests"):
         if not st.toggle("Simulate all", key="router all"):
@@ -117,7 +117,7 @@ def _all_routers(found: Capacity, replicas: int) -> None:
         rows, bar = [], st.progress(0.0, "Simulating …")
         for number, name in enumerate(ROUTERS):
             bar.progress(number / len(ROUTERS), f"{name} …")
-            run = (report := _simulated(found.scenario, found.value("rate"), name, replicas)[1]).run
+            run = (report := _simulated(capacity.scenario, capacity.value("rate"), name, replicas)[1]).run
             if run.ttft and run.tpot:
                 rows.append(
                     {
@@ -242,11 +242,11 @@ def _draw(log: RouteLog, is_by_prefix: bool, report: FleetReport | None) -> None
     data = {
         "choices": [
             [
-                each.time, each.request, each.prefix, each.prompt, each.replica, each.kind, each.reason,
-                [[seen.replica, seen.load, seen.hit] for seen in each.seen],
-                _colour(each.prefix if is_by_prefix else each.kind),
+                choice.time, choice.request, choice.prefix, choice.prompt, choice.replica, choice.kind, choice.reason,
+                [[seen.replica, seen.load, seen.hit] for seen in choice.seen],
+                _colour(choice.prefix if is_by_prefix else choice.kind),
             ]
-            for each in chosen
+            for choice in chosen
         ],
         "times": [round(sample.time, 4) for sample in samples],
         "running": levels("running"),

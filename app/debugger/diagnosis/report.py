@@ -29,30 +29,33 @@ def as_html(found: Diagnosis) -> str:
     return f'<div class="diagnosis">{_verdict(found)}{tree}{_open(found)}</div>'
 
 
-def _verdict(found: Diagnosis) -> str:
-    if found.candidates:
+def _verdict(diagnosis: Diagnosis) -> str:
+    if diagnosis.candidates:
         return (
-            f'<div class="verdict found" role="status"><b>Candidates: {escape(", ".join(found.candidates))}.</b>'
-            f"<p>{escape(FIELDS.get(found.look, found.look))} tells them apart: {escape(LOOKS[found.look])}</p></div>"
+            f'<div class="verdict found" role="status"><b>Candidates: {escape(", ".join(diagnosis.candidates))}.</b>'
+            f"<p>{escape(FIELDS.get(diagnosis.look, diagnosis.look))} tells them apart: "
+            f"{escape(LOOKS[diagnosis.look])}</p></div>"
         )
-    if found.cause is None:
+    if diagnosis.cause is None:
         return '<div class="verdict" role="status"><b>Nothing wrong: no cause fits these figures.</b></div>'
-    evidence = "".join(f"<li>{escape(line)}</li>" for line in found.evidence)
+    evidence = "".join(f"<li>{escape(line)}</li>" for line in diagnosis.evidence)
     runner_up = ""
-    if found.runner_up is not None:
-        runner_up = f"<p>Runner-up: {escape(found.runner_up)}. Excluded: {escape(found.excluded_by)}</p>"
+    if diagnosis.runner_up is not None:
+        runner_up = (
+            f"<p>Runner-up: {escape(diagnosis.runner_up)}. Excluded: {escape(diagnosis.excluded_by)}</p>"
+        )
     return (
-        f'<div class="verdict found" role="status"><b>Cause: {escape(found.cause)}.</b> {escape(found.meaning)}'
-        f"<ul>{evidence}</ul>{runner_up}<p><b>Next step:</b> {escape(found.next_step)}</p></div>"
+        f'<div class="verdict found" role="status"><b>Cause: {escape(diagnosis.cause)}.</b> {escape(diagnosis.meaning)}'
+        f"<ul>{evidence}</ul>{runner_up}<p><b>Next step:</b> {escape(diagnosis.next_step)}</p></div>"
     )
 
 
-def _branch(found: Diagnosis, branch: str, steps: Sequence[Step]) -> str:
+def _branch(diagnosis: Diagnosis, branch: str, steps: Sequence[Step]) -> str:
     causes = list(dict.fromkeys(step.cause for step in steps))
-    is_here = found.cause in causes
+    is_here = diagnosis.cause in causes
     unclear = [cause for cause in causes if any(step.cause is cause and step.holds is None for step in steps)]
-    parts = [f"{escape(found.cause or '')} fits"] if is_here else []
-    excluded = len(causes) - is_here - len([cause for cause in unclear if cause is not found.cause])
+    parts = [f"{escape(diagnosis.cause or '')} fits"] if is_here else []
+    excluded = len(causes) - is_here - len([cause for cause in unclear if cause is not diagnosis.cause])
     if excluded:
         parts.append(f"{counted(excluded, 'cause')} excluded")
     if len(causes) - is_here - excluded:
@@ -61,7 +64,7 @@ def _branch(found: Diagnosis, branch: str, steps: Sequence[Step]) -> str:
         _row(
             step,
             is_first=place == 0 or steps[place - 1].cause is not step.cause,
-            is_named=step.cause is found.cause,
+            is_named=step.cause is diagnosis.cause,
         )
         for place, step in enumerate(steps)
     )
@@ -80,12 +83,12 @@ def _row(step: Step, *, is_first: bool, is_named: bool) -> str:
     )
 
 
-def _open(found: Diagnosis) -> str:
+def _open(diagnosis: Diagnosis) -> str:
     """Return the causes that further inputs could confirm, by those inputs."""
     by_needs: dict[str, list[str]] = {}
-    for each in found.cannot_exclude:
-        needs = " or ".join(FIELDS.get(need.split()[0], need) for need in each.needs)
-        by_needs.setdefault(needs, []).append(each.cause)
+    for step in diagnosis.cannot_exclude:
+        needs = " or ".join(FIELDS.get(need.split()[0], need) for need in step.needs)
+        by_needs.setdefault(needs, []).append(step.cause)
     lines = "".join(
         f"<li>{escape(', '.join(causes))}: give {escape(needs)}</li>" for needs, causes in by_needs.items()
     )

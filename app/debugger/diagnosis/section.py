@@ -36,7 +36,7 @@ class Diagnosing:
     job: Job | None = None
     spent_s: float = 0.0
     evidence: Evidence | None = None
-    found: Diagnosis | None = None
+    diagnosis: Diagnosis | None = None
     at: str = ""
 
     def start(self) -> None:
@@ -45,7 +45,7 @@ class Diagnosing:
     def _work(self) -> None:
         self.evidence = collect(self.sources, lambda spent: setattr(self, "spent_s", spent))
         self.at = time.strftime("%H:%M:%S")
-        self.found = diagnose(self.evidence, self.baseline)
+        self.diagnosis = diagnose(self.evidence, self.baseline)
 
 
 def show(base: str, api_key: str) -> None:
@@ -131,8 +131,8 @@ def _result(state: Diagnosing) -> None:
     assert state.job is not None
     if state.job.error is not None:
         _problem(state.job.error)
-    elif state.found is not None:
-        st.html(as_html(state.found))
+    elif state.diagnosis is not None:
+        st.html(as_html(state.diagnosis))
     if state.evidence is None:
         return
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -121,8 +121,8 @@ def _fixes(drill: Drill, events: list[dict[str, Any]]) -> None:
 
 def _looks(events: list[dict[str, Any]]) -> None:
     st.header("Your looks")
-    found = [event for event in events if event["event"] == "look"]
-    words = ", ".join(f"{each['name']} ({each['cost']})" for each in found)
+    looks = [event for event in events if event["event"] == "look"]
+    words = ", ".join(f"{look['name']} ({look['cost']})" for look in looks)
     st.caption(words or "none")
 
 

@@ -68,7 +68,7 @@ class Held:
     @property
     def usual_s(self) -> float:
         """Return the usual duration of a run: that of the last one, else an estimate."""
-        ended = [each.seconds for each in self.progress if each.ended is not None]
+        ended = [run.seconds for run in self.progress if run.ended is not None]
         return ended[-1] if ended else START_S + self.session.drill.load.seconds + AFTER_S
 
     def begin(self) -> None:

@@ -24,12 +24,12 @@ def choose(held: Held) -> None:
     """Show a button per look, grouped by cost; a look is paid once."""
     session = held.session
     with st.container(horizontal=True, gap="small", key="drill_looks"):
-        for name, each in LOOKS.items():
+        for name, look in LOOKS.items():
             is_paid = name in session.looked
-            label = f"✓ {name}" if is_paid else f"{name} · {each.cost}"
+            label = f"✓ {name}" if is_paid else f"{name} · {look.cost}"
             kind = "primary" if name == held.shown else "secondary"
-            cost = "paid" if is_paid else f"cost {each.cost}"
-            if st.button(label, key=f"drill_look_{name}", type=kind, help=f"{each.shows}; {cost}"):  # type: ignore[arg-type]
+            cost = "paid" if is_paid else f"cost {look.cost}"
+            if st.button(label, key=f"drill_look_{name}", type=kind, help=f"{look.shows}; {cost}"):  # type: ignore[arg-type]
                 try:
                     session.look(name)
                 except ConfigError as error:

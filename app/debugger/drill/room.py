@@ -27,8 +27,8 @@ def show() -> None:
     name = st.session_state[_KEY]
     if name is None:
         st.title("Drill room")
-        if found := starting.show():
-            _open(found)
+        if picked := starting.show():
+            _open(picked)
         return
     session.add_to_url({"drill": name})
     try:

@@ -39,8 +39,8 @@ def _watch(held: Held, is_alone: bool) -> None:
         st.rerun()
 
 
-def _bar(each: Progress) -> Bar:
-    usual = f"{each.seconds:.0f} of about {each.usual_s:.0f} s"
-    if each.ended is not None:
-        return Bar(NAMES[each.name], 1.0, "met", "✓", f"ran {each.seconds:.0f} s")
-    return Bar(NAMES[each.name], each.share, "", f"{each.share:.0%}", f"{usual} · {each.text}")
+def _bar(run: Progress) -> Bar:
+    usual = f"{run.seconds:.0f} of about {run.usual_s:.0f} s"
+    if run.ended is not None:
+        return Bar(NAMES[run.name], 1.0, "met", "✓", f"ran {run.seconds:.0f} s")
+    return Bar(NAMES[run.name], run.share, "", f"{run.share:.0%}", f"{usual} · {run.text}")

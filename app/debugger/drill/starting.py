@@ -36,7 +36,7 @@ def show() -> str | None:
 
 
 def _form() -> str | None:
-    every = sorted(load_drills(), key=lambda each: each.number)
+    every = sorted(load_drills(), key=lambda entry: entry.number)
     if not every:
         st.error("There are no drills. `prep doctor` checks the installation.")
         return None
@@ -48,9 +48,9 @@ def _form() -> str | None:
     minutes = second.segmented_control(
         "Minutes for looks", TIMES, default=round(MINUTES), key="drill minutes", required=True
     )
-    chosen = [each for each in every if level in (ANY, each.level)]
-    codes = [each.code for each in chosen]
-    names = {each.code: each for each in chosen}
+    chosen = [entry for entry in every if level in (ANY, entry.level)]
+    codes = [entry.code for entry in chosen]
+    names = {entry.code: entry for entry in chosen}
     picked = st.selectbox(
         "Symptom",
         [ANY, *codes],
@@ -79,11 +79,11 @@ def _words(drill: Drill) -> str:
 
 def _earlier() -> str | None:
     st.header("Your drills")
-    found = sessions()
-    if not found:
+    names = sessions()
+    if not names:
         st.caption("None yet. Each ends with a score, a debrief and a post-mortem to complete.")
     with st.container(key="drill_earlier"):
-        for name in found[:LISTED]:
+        for name in names[:LISTED]:
             if st.button(_line(name), key=f"drill_open_{name}", width="stretch"):
                 return name
     st.caption("The same drills in a terminal: `prep drill list`, `prep drill start`, `prep drill report`.")

@@ -97,7 +97,9 @@ def last_step_with_table(reader: Trace, step: int, request_id: str) -> int | Non
     spans = [(first, last) for first, last in spans if first <= last]
     if not spans:
         return None
-    return min((min(max(step, first), last) for first, last in spans), key=lambda found: abs(found - step))
+    return min(
+        (min(max(step, first), last) for first, last in spans), key=lambda candidate: abs(candidate - step)
+    )
 
 
 @dataclass(frozen=True)

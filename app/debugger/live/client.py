@@ -92,8 +92,8 @@ class Port:
         raise LiveError(message)
 
     def info(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.call("/debug/info")[0])
-        return found
+        info: dict[str, Any] = json.loads(self.call("/debug/info")[0])
+        return info
 
 
 class Unreachable(LiveError):
@@ -266,5 +266,5 @@ class LiveView:
 
     @property
     def warnings(self) -> list[str]:
-        found = [] if self._reader is None else list(self._reader.warnings)
-        return [*found, *filter(None, [self._trouble])]
+        warnings = [] if self._reader is None else list(self._reader.warnings)
+        return [*warnings, *filter(None, [self._trouble])]

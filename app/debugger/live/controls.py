@@ -206,9 +206,9 @@ def _rewind(place: Any, live: LiveRun) -> None:
 
 def _send_rewind(live: LiveRun, to_screen: bool) -> None:
     step = selection().step if to_screen else int(st.session_state["rewind step"])
-    found = attempt(lambda: registry.rewind(live.run_id, step), lambda found: _replayed(*found))
-    if found is not None:
-        select(run=found[0].run_id, step=step)
+    rewound = attempt(lambda: registry.rewind(live.run_id, step), lambda pair: _replayed(*pair))
+    if rewound is not None:
+        select(run=rewound[0].run_id, step=step)
 
 
 def _replayed(new: LiveRun, how: dict[str, Any]) -> str:
@@ -305,8 +305,8 @@ def _figures(view: LiveView) -> list[str]:
     """The last step, the counts after it, and what has changed since."""
     index, trace = view.index, view.reader(0)
     step = index.num_steps - 1
-    added = sum(1 for _ in takewhile(lambda each: each.added > step, reversed(trace.requests)))
-    aborted = sum(1 for _ in takewhile(lambda each: each.step > step, reversed(trace.events("abort"))))
+    added = sum(1 for _ in takewhile(lambda request: request.added > step, reversed(trace.requests)))
+    aborted = sum(1 for _ in takewhile(lambda event: event.step > step, reversed(trace.events("abort"))))
     if step < 0:
         return ["before step 0", "0 running", f"{added - aborted} waiting"]
     series = index.series

@@ -136,7 +136,7 @@ class LiveEngine:
         self.debug.control.resume(steps_per_s)
         self.debug.control.pause("it was rewound to here")
         before, again = (
-            [record for record in each if record["t"] == "step"] for each in (records, self.records())
+            [record for record in run if record["t"] == "step"] for run in (records, self.records())
         )
         pairs = zip(before, again, strict=False)
         differs = next((a["i"] for a, b in pairs if _decisions(a) != _decisions(b)), None)

@@ -133,7 +133,7 @@ def _follow(title: str, url: str, process: EngineProcess | None) -> LiveRun:
         _runs[run_id] = run
         if process is not None:
             _processes[run_id] = process
-        ended = [name for name, each in _runs.items() if each.end is not None and name not in _processes]
+        ended = [name for name, live in _runs.items() if live.end is not None and name not in _processes]
         for name in ended[: max(0, len(ended) - MAX_KEPT)]:
             del _runs[name]
     return run

@@ -50,10 +50,13 @@ def show_run(chart: Mapping[str, Any], key: str, *, coach: bool, is_latest: bool
     """Show the run of a turn. Verdicts on predictions are for coached sessions; goals always have theirs."""
     rows: list[Row] = list(chart.get("rows") or ())
     st.html(table(rows, with_verdicts=coach)) if rows else st.empty()
-    found = [each for row in rows if (each := compared(row)) is not None]
-    if found:
-        words = "; ".join(f"{each.what}: said {each.said:g}, measured {each.measured:g}" for each in found)
-        st.altair_chart(predictions(found), alt=words, key=f"{key} said", width="content")
+    comparisons = [pair for row in rows if (pair := compared(row)) is not None]
+    if comparisons:
+        words = "; ".join(
+            f"{comparison.what}: said {comparison.said:g}, measured {comparison.measured:g}"
+            for comparison in comparisons
+        )
+        st.altair_chart(predictions(comparisons), alt=words, key=f"{key} said", width="content")
     else:
         st.empty()
     drawn = is_latest and "result" in chart and show_series(str(chart["name"]), chart["result"], key)
@@ -84,13 +87,13 @@ def table(rows: Sequence[Row], *, with_verdicts: bool, truth: str = "measured") 
 def compared(row: Row) -> Compared | None:
     """Return the numbers of a row; None if it has none to compare."""
     what, said, measured, _ = row
-    given, found = _SAID.match(str(said)), _MEASURED.match(str(measured))
-    if given is None or found is None:
+    given, truth = _SAID.match(str(said)), _MEASURED.match(str(measured))
+    if given is None or truth is None:
         return None
     first, unit, low, high = given.groups()
     ends = (_value(low), _value(high)) if low is not None else (None, None)
     return Compared(
-        str(what), "" if unit == what else unit or "", _value(first), ends[0], ends[1], _value(found[1])
+        str(what), "" if unit == what else unit or "", _value(first), ends[0], ends[1], _value(truth[1])
     )
 
 
@@ -100,24 +103,28 @@ def _value(text: str) -> float:
 
 def predictions(found: Sequence[Compared], truth: str = "measured") -> Any:
     """Draw each prediction as a point with its interval, and the truth as a diamond, on an axis of its own."""
-    charts = [_prediction(each, truth, is_first=place == 0) for place, each in enumerate(found)]
+    charts = [_prediction(comparison, truth, is_first=place == 0) for place, comparison in enumerate(found)]
     return alt.vconcat(
         *charts, spacing=6, background="transparent", padding={"left": 4, "right": 16, "top": 2, "bottom": 2}
     )
 
 
-def _prediction(each: Compared, truth: str, *, is_first: bool) -> Any:
-    values = [each.said, each.measured, *(end for end in (each.low, each.high) if end is not None)]
+def _prediction(comparison: Compared, truth: str, *, is_first: bool) -> Any:
+    values = [
+        comparison.said,
+        comparison.measured,
+        *(end for end in (comparison.low, comparison.high) if end is not None),
+    ]
     low, high = min(values), max(values)
     margin = 0.05 * ((high - low) or abs(high) or 1.0)
     x = alt.X(
         "value:Q",
-        title=f"{each.what}{f', {each.unit}' if each.unit else ''}",
+        title=f"{comparison.what}{f', {comparison.unit}' if comparison.unit else ''}",
         scale=alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False),
         axis=alt.Axis(tickCount=6, titleFontSize=11, titlePadding=2, labelFontSize=11),
     )
     names = ["you said", truth]
-    points = pd.DataFrame({"value": [each.said, each.measured], "what": names})
+    points = pd.DataFrame({"value": [comparison.said, comparison.measured], "what": names})
     legend = alt.Legend(orient="top", title=None, offset=2) if is_first else None
     marks = (
         alt.Chart(points)
@@ -133,8 +140,8 @@ def _prediction(each: Compared, truth: str, *, is_first: bool) -> Any:
         )
     )
     layers = [marks]
-    if each.low is not None and each.high is not None:
-        ends = pd.DataFrame({"value": [each.low], "high": [each.high]})
+    if comparison.low is not None and comparison.high is not None:
+        ends = pd.DataFrame({"value": [comparison.low], "high": [comparison.high]})
         bar = alt.Chart(ends).mark_rule(color=SAID, strokeWidth=10, opacity=0.4, strokeCap="round")
         layers.insert(0, bar.encode(x=x, x2="high:Q"))
     return alt.layer(*layers).properties(height=26, width=640)
@@ -146,10 +153,10 @@ def show_series(name: str, result: Mapping[str, Any], key: str) -> bool:
     if spec is not None:
         st.vega_lite_chart(spec, key=f"{key} own", width="stretch", alt=f"chart of {name}")
         return True
-    found = series(result)
-    if found is None:
+    over_time = series(result)
+    if over_time is None:
         return False
-    x, columns = found
+    x, columns = over_time
     frame = pd.DataFrame(columns).melt([x], var_name="figure")
     drawing = (
         alt.Chart(frame)
@@ -178,8 +185,8 @@ def series(result: Mapping[str, Any]) -> tuple[str, dict[str, list[float]]] | No
     """Return the name of the time axis and the columns of a result's figures over time; None if it has none.
 
     The result may keep them in a mapping of their own, as columns or as records."""
-    for each in (result, *result.values()):
-        columns = _columns(each)
+    for value in (result, *result.values()):
+        columns = _columns(value)
         x = next((name for name in columns if name in TIME), None)
         if x is None:
             continue
@@ -199,5 +206,5 @@ def _columns(value: Any) -> dict[str, list[float]]:
         for name, column in value.items()
         if isinstance(column, list)
         and len(column) >= LEAST_POINTS
-        and all(isinstance(each, int | float) for each in column)
+        and all(isinstance(cell, int | float) for cell in column)
     }

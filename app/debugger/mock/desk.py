@@ -80,9 +80,9 @@ def strokes_of(value: Any) -> list[list[int]]:
     """Return the strokes that a browser sent: lists of x, y, x, y ... in whole units, not too many."""
     kept, left = [], MOST_POINTS
     for stroke in value if isinstance(value, list) else ():
-        if not isinstance(stroke, list) or not all(isinstance(each, int | float) for each in stroke):
+        if not isinstance(stroke, list) or not all(isinstance(number, int | float) for number in stroke):
             continue
-        points = [int(min(max(each, -10_000), 10_000)) for each in stroke[: 2 * left]]
+        points = [int(min(max(number, -10_000), 10_000)) for number in stroke[: 2 * left]]
         left -= len(points) // 2
         if len(points) >= 2:
             kept.append(points[: len(points) // 2 * 2])

@@ -17,11 +17,11 @@ from quizzes.state import State
 def show(session_id: str) -> None:
     """Show the report of an interview; it is made once and kept beside the log."""
     try:
-        found = _report(session_id)
+        result = _report(session_id)
     except SessionError as error:
         st.error(f"{told(error)}. Next: {told(error.next_step)}")
         return
-    text, page = report.as_markdown(found), report.as_html(found)
+    text, page = report.as_markdown(result), report.as_html(result)
     with st.container(horizontal=True, vertical_alignment="center"):
         name = f"mock-{session_id[-6:].lower()}"
         st.download_button(
@@ -35,7 +35,7 @@ def show(session_id: str) -> None:
         theme = (
             st.get_option("theme.base") or st.context.theme.type
         )  # the latter is wrong in a page just opened
-        st.iframe(report.as_html(found, theme=theme), tab_index=0)
+        st.iframe(report.as_html(result, theme=theme), tab_index=0)
 
 
 def _report(session_id: str) -> report.Report:

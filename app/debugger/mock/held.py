@@ -83,7 +83,7 @@ class Held:
     def asked(self) -> Asked:
         """Return the step that the present turn belongs to; key points are marked after their probes."""
         key = self.turn.id.partition("#")[0]
-        return next(each for each in reversed(self.session.talk.asked) if each.key == key)
+        return next(step for step in reversed(self.session.talk.asked) if step.key == key)
 
     @property
     def is_timed(self) -> bool:
@@ -142,12 +142,12 @@ def begin(spec: Spec, tab: str) -> Held:
 def take(session_id: str, tab: str, patience_s: float | None = None) -> Held:
     """Return the interview for a tab, opened if necessary. Raises SessionError, also if another tab has it."""
     try:
-        found = HELD.take(session_id, tab, patience_s)
+        held = HELD.take(session_id, tab, patience_s)
     except OpenElsewhere:
         raise SessionError(
             "this session is open in another terminal or tab", "go on there, or close it first"
         ) from None
-    return _hold(Session.open(session_id, scenarios()), tab) if found is None else found
+    return _hold(Session.open(session_id, scenarios()), tab) if held is None else held
 
 
 def _hold(session: Session, tab: str) -> Held:

@@ -145,12 +145,12 @@ def rate(held: Held, want: Rate) -> None:
 
 
 def _anchors(axes: tuple[str, ...]) -> str:
-    found = []
+    parts = []
     for axis in axes:
         anchors = rubric()["axes"][axis]["anchors"]
         lines = "\n".join(f"- {value}: {markdown(str(text))}" for value, text in anchors.items())
-        found.append(f"**{titles()[axis]}**\n\n{lines}")
-    return "\n\n".join(found)
+        parts.append(f"**{titles()[axis]}**\n\n{lines}")
+    return "\n\n".join(parts)
 
 
 def _plain(text: str) -> str:

@@ -39,15 +39,15 @@ def show() -> str | None:
     return opened or begun or read
 
 
-def _open_ones(found: list[Saved]) -> str | None:
-    for saved in found[:1]:
+def _open_ones(saves: list[Saved]) -> str | None:
+    for saved in saves[:1]:
         with st.container(border=True, horizontal=True, vertical_alignment="center", key="mock_open"):
             st.markdown(f"An interview is open: **{_line(saved)}**", width="stretch")
             if st.button("Continue it", type="primary", key="mock_resume"):
                 return saved.spec.id
-    if len(found) > 1:
-        with st.expander(f"{len(found) - 1} more open"):
-            for saved in found[1:LISTED]:
+    if len(saves) > 1:
+        with st.expander(f"{len(saves) - 1} more open"):
+            for saved in saves[1:LISTED]:
                 if st.button(_line(saved), key=f"mock_resume_{saved.spec.id}", width="stretch"):
                     return saved.spec.id
     return None
@@ -137,13 +137,13 @@ def _role_words(role: str) -> str:
     return ROLES[role]
 
 
-def _earlier(found: list[Saved], scenarios: Scenarios) -> str | None:
+def _earlier(saves: list[Saved], scenarios: Scenarios) -> str | None:
     st.header("Your interviews")
-    if not found:
+    if not saves:
         st.caption(
             "None yet. Each ends with a report: six axes with their evidence, gaps with links, cards to review."
         )
-    for saved in found[:LISTED]:
+    for saved in saves[:LISTED]:
         if st.button(_line(saved, scenarios), key=f"mock_report_{saved.spec.id}", width="stretch"):
             return saved.spec.id
     st.caption("The same interviews in a terminal: `prep mock`, `prep mock list`, `prep mock report`.")

@@ -47,8 +47,8 @@ def show(held: Held) -> None:
 def visible(past: list[Exchange], turn: Turn) -> list[int]:
     """Return the places of the exchanges that stay open: where the step began, its prose, and the last ones."""
     key = turn.id.partition("#")[0]
-    of_step = [place for place, (each, _) in enumerate(past) if each.id.partition("#")[0] == key]
-    telling = [place for place, (each, _) in enumerate(past) if _says_something(each)]
+    of_step = [place for place, (past_turn, _) in enumerate(past) if past_turn.id.partition("#")[0] == key]
+    telling = [place for place, (past_turn, _) in enumerate(past) if _says_something(past_turn)]
     prose = [place for place in of_step if isinstance(past[place][0].want, Prose)]  # to be marked later
     return sorted({*of_step[:1], *prose, *telling[-KEPT:]})
 
@@ -133,7 +133,7 @@ def _asked(want: Ask, reply: dict[str, Any]) -> str:
             texts = {choice.id: instance.render(choice.text) for choice in instance.choices()}
             from quizzes.grading.options import pick
 
-            parts.append("; ".join(plain(texts[each]) for each in pick(text, shown, key=key, none=True)))
+            parts.append("; ".join(plain(texts[option]) for option in pick(text, shown, key=key, none=True)))
         elif not key.endswith(".interval"):
             ask, unit = asks.get(key, (key, ""))
             unit = unit if text.strip()[-1:].isdecimal() else ""

@@ -105,20 +105,20 @@ def _show_block(contents: Contents, block: int, spell: Speller | None) -> None:
             "Block 0 is the null block: it is never allocated and stands for blocks behind a sliding window."
         )
         return
-    found = chain(contents, block)
-    st.markdown(_facts(contents, block, found))
+    hash_chain = chain(contents, block)
+    st.markdown(_facts(contents, block, hash_chain))
     with st.container(key="blocks_split"):
         links, events = st.columns(2)
     with links:
         if (place := contents.place(block)) is not None:
             _show_content(contents, place, spell)
-        if found is not None:
-            _show_chain(contents, found)
+        if hash_chain is not None:
+            _show_chain(contents, hash_chain)
     with events:
         _show_history(contents, block)
 
 
-def _facts(contents: Contents, block: int, found: Chain | None) -> str:
+def _facts(contents: Contents, block: int, hash_chain: Chain | None) -> str:
     """Describe a block after the step in sentences."""
     ref, hashed = contents.blocks.ref[block], contents.blocks.hash[block]
     if owners := contents.owners.get(block):
@@ -137,8 +137,8 @@ def _facts(contents: Contents, block: int, found: Chain | None) -> str:
         f"Hash `{short(hashed)}`." if hashed else no_hash,
         "It was never used." if touched is None else f"Last used in step {touched}.",
     ]
-    if found is not None and hashed and not found.is_reachable:
-        gone = next(link.index for link in found.links if not link.is_published)
+    if hash_chain is not None and hashed and not hash_chain.is_reachable:
+        gone = next(link.index for link in hash_chain.links if not link.is_published)
         sentences.append(
             f"**A prefix hit cannot reach it**: block {gone} of its sequence is not in the cache."
         )
@@ -154,7 +154,7 @@ def _show_content(contents: Contents, place: Place, spell: Speller | None) -> No
     st.code(text_of(tokens, spell) or "no token yet", language=None, wrap_lines=True)
 
 
-def _show_chain(contents: Contents, found: Chain) -> None:
+def _show_chain(contents: Contents, hash_chain: Chain) -> None:
     """List the chain from its root; choosing a row selects its block."""
     rows = [
         {
@@ -166,22 +166,22 @@ def _show_chain(contents: Contents, found: Chain) -> None:
                 contents.name(place.number) for place in contents.owners.get(link.block or 0, [])
             ),
         }
-        for link in found.links
+        for link in hash_chain.links
     ]
     st.caption(
-        f"Hash chain from the root in the sequence of {plain(contents.name(found.place.number))}. Each hash covers its "
-        "block and all earlier ones. The last row is the chosen block. Children: "
-        f"{', '.join(map(str, found.children)) or 'none'}."
+        f"Hash chain from the root in the sequence of {plain(contents.name(hash_chain.place.number))}. Each hash "
+        "covers its block and all earlier ones. The last row is the chosen block. Children: "
+        f"{', '.join(map(str, hash_chain.children)) or 'none'}."
     )
     frame = pd.DataFrame(rows).astype({"block": "Int64"})
-    key = f"blocks_chain_{contents.step}_{found.links[-1].block}"
+    key = f"blocks_chain_{contents.step}_{hash_chain.links[-1].block}"
     alt = f"Chain of {counted(len(rows), 'block')} from the root to the chosen block"
     row = row_table(frame, key, alt, max_height=250, column_config=SMALL)
-    if row is not None and (block := found.links[row].block) is not None:
+    if row is not None and (block := hash_chain.links[row].block) is not None:
         choose(block=block)
-    if found.children:
+    if hash_chain.children:
         with st.container(horizontal=True, gap="small"):
-            for child in found.children[:8]:
+            for child in hash_chain.children[:8]:
                 name, key = f"→ block {child:,}", f"blocks_child_{child}"
                 if st.button(name, key=key, help="A block with the next content"):
                     choose(block=child)

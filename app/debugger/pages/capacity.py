@@ -56,19 +56,19 @@ def show() -> None:
         if problem := st.session_state.pop("capacity problem", None):
             st.error(problem)
         try:
-            found = work_out(scenario)
+            capacity = work_out(scenario)
         except ConfigError as error:
             st.error(str(error))
             return
         view = _view()
         query = {} if view == PLAN else {"view": view.lower()}
         if view == ROOFLINE:
-            batch, context = roofline_view.show(found, _linked("batch"), _linked("context"))
+            batch, context = roofline_view.show(capacity, _linked("batch"), _linked("context"))
             query |= {"batch": str(batch), "context": str(context)}
         elif view == ROUTER:
-            query |= router_view.show(found)
+            query |= router_view.show(capacity)
         else:
-            plan_view.show(found, lambda: _undo_button(scenario), _apply)
+            plan_view.show(capacity, lambda: _undo_button(scenario), _apply)
     session.add_to_url(scenario.as_query() | query)
 
 

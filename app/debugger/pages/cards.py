@@ -93,9 +93,9 @@ def _claims() -> Claims:
 def _chosen(cards: Cards) -> Card:
     """The card of this tab, or of the link that opened the page; an unknown id opens the first card."""
     wanted = session.linked("card")
-    found = cards.find(wanted or "")
-    if found:
-        st.session_state[_KEY] = found[0]
+    ids = cards.find(wanted or "")
+    if ids:
+        st.session_state[_KEY] = ids[0]
     elif wanted is not None:
         link_is_wrong(f"There is no card {wanted!r}.")
     st.session_state.setdefault(_KEY, next(iter(cards)).id)
@@ -146,13 +146,13 @@ def _devices(cards: list[HardwareCard]) -> str:
         f"step of {MODEL}",
     ]
     rows = []
-    for found in (figures(device) for card in cards for device in card.devices):
-        rates = {rate.dtype: rate for rate in found.rates}
+    for facts in (figures(device) for card in cards for device in card.devices):
+        rates = {rate.dtype: rate for rate in facts.rates}
         of_type = [figure(rates[dtype].teraflops) if dtype in rates else "–" for dtype in TYPES]
-        ridge = rates.get("bfloat16", found.rates[0]).ridge
-        step = "–" if found.floor_ms is None else f"{found.floor_ms:,.1f} ms"
-        size = [f"{found.memory_gib:.1f}", f"{found.gb_per_s:,.0f}"]
-        rows.append([found.name, *size, *of_type, f"{ridge:.0f}", step])
+        ridge = rates.get("bfloat16", facts.rates[0]).ridge
+        step = "–" if facts.floor_ms is None else f"{facts.floor_ms:,.1f} ms"
+        size = [f"{facts.memory_gib:.1f}", f"{facts.gb_per_s:,.0f}"]
+        rows.append([facts.name, *size, *of_type, f"{ridge:.0f}", step])
     return _table(headings, rows)
 
 

@@ -133,25 +133,25 @@ def _compare(a: Run, b: Run) -> None:
     if not _is_worth_the_wait(a, b):
         return
     one, other = a.reader(0), b.reader(0)
-    found = _diff(
+    difference = _diff(
         f"{a.run_id}@{id(a)}", f"{b.run_id}@{id(b)}", a.index.num_steps, b.index.num_steps, one, other
     )
-    _go_to_first(found, (a.run_id, b.run_id))
-    with_equal = _show_summary(found, one, other)
+    _go_to_first(difference, (a.run_id, b.run_id))
+    with_equal = _show_summary(difference, one, other)
     if not one.num_steps:
         st.info("Run A has no steps.")
         return
     step = min(session.selection().step, max(one.num_steps, other.num_steps) - 1)
-    lives = pairs(found.requests, ((one, a.index), (other, b.index)))
-    show_lives(found, lives, max(one.num_steps, other.num_steps), step, with_equal)
-    _show_jumps(found, a, b, step)
+    lives = pairs(difference.requests, ((one, a.index), (other, b.index)))
+    show_lives(difference, lives, max(one.num_steps, other.num_steps), step, with_equal)
+    _show_jumps(difference, a, b, step)
     _show_divergence(describe(one, other, step), a, b, step)
     table, maps = st.columns([1, 1.1], gap="medium")
     with table:
-        _show_figures(found, with_equal)
+        _show_figures(difference, with_equal)
     with maps:
         _show_maps(a, b, one, other, min(step, one.num_steps - 1))
-    _show_requests(found, with_equal)
+    _show_requests(difference, with_equal)
 
 
 def _is_worth_the_wait(a: Run, b: Run) -> bool:
@@ -176,27 +176,27 @@ def _diff(key_a: str, key_b: str, num_steps_a: int, num_steps_b: int, _a: Trace,
     return diff(_a, _b)
 
 
-def _go_to_first(found: TraceDiff, pair: tuple[str, str]) -> None:
+def _go_to_first(difference: TraceDiff, pair: tuple[str, str]) -> None:
     """Open a new pair at its first divergence, unless the URL names a step."""
     if st.session_state.get(_SEEN_PAIR) != pair:
         st.session_state[_SEEN_PAIR] = pair
-        if found.first is not None and session.selection().step == 0:
-            session.select(step=found.first.step)
+        if difference.first is not None and session.selection().step == 0:
+            session.select(step=difference.first.step)
 
 
-def _show_summary(found: TraceDiff, a: Trace, b: Trace) -> bool:
+def _show_summary(difference: TraceDiff, a: Trace, b: Trace) -> bool:
     """Say what differs. Returns whether the page lists what is equal too."""
     words, switch = st.columns([5, 1.3], vertical_alignment="center")
-    words.markdown(f"**{told(view.summary(found))}**")
+    words.markdown(f"**{told(view.summary(difference))}**")
     with_equal = switch.toggle("Also what is equal", key="compare_equal")
-    if not found.same_workload:
-        said = "; ".join(found.workload_notes) or "the recorded requests differ"
+    if not difference.same_workload:
+        said = "; ".join(difference.workload_notes) or "the recorded requests differ"
         st.caption(f"⚠ The workloads differ: {told(said)}. Requests are matched by id.")
     changed = [
         f"{_SETTINGS.get(name, name)}: A {'none' if one is None else one}, B {'none' if other is None else other}"
-        for name, one, other in found.settings
+        for name, one, other in difference.settings
     ]
-    both_timed = found.clocks == ("wall", "wall")
+    both_timed = difference.clocks == ("wall", "wall")
     clocks = (
         "times are wall times of one run each" if both_timed else "clock: steps (a fork has no wall clock)"
     )
@@ -209,19 +209,19 @@ def _show_summary(found: TraceDiff, a: Trace, b: Trace) -> bool:
     return with_equal
 
 
-def _show_jumps(found: TraceDiff, a: Run, b: Run, step: int) -> None:
+def _show_jumps(difference: TraceDiff, a: Run, b: Run, step: int) -> None:
     """The step shown below, buttons to the divergences, and to the page Step of either run."""
-    number = sum(divergence <= step for divergence in found.divergences)
-    total = len(found.divergences)
+    number = sum(divergence <= step for divergence in difference.divergences)
+    total = len(difference.divergences)
     position = (
-        f"divergence {number} of {total}" if step in found.divergences else counted(total, "divergence")
+        f"divergence {number} of {total}" if step in difference.divergences else counted(total, "divergence")
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="compare_jump_bar"):
         st.markdown(f"Step **{step:,}** · {position}", width="content")
         for words, target in (
-            ("First", next(iter(found.divergences), None)),
-            ("◀ Previous", found.previous_divergence(step)),
-            ("Next ▶", found.next_divergence(step)),
+            ("First", next(iter(difference.divergences), None)),
+            ("◀ Previous", difference.previous_divergence(step)),
+            ("Next ▶", difference.next_divergence(step)),
         ):
             is_here = target is None or target == step
             if st.button(words, key=f"compare_{words}", disabled=is_here):
@@ -233,15 +233,15 @@ def _show_jumps(found: TraceDiff, a: Run, b: Run, step: int) -> None:
                 session.go("step", step=step, other=(b if name == "A" else a).run_id)
 
 
-def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
+def _show_divergence(divergence: Divergence, a: Run, b: Run, step: int) -> None:
     """Show what each run decided in the step, and why."""
     for column, name, run, side in zip(
-        st.columns(2, gap="medium"), "AB", (a, b), (found.a, found.b), strict=True
+        st.columns(2, gap="medium"), "AB", (a, b), (divergence.a, divergence.b), strict=True
     ):
         colour = BLUE if name == "A" else ORANGE
         item = '<li style="font-size:.82rem;color:var(--soft)">'
         reasons = "".join(f"{item}{escape(reason)}</li>" for reason in side.reasons)
-        what = side.decided if found.kinds else f"Same decision. {side.decided.rpartition('. ')[2]}"
+        what = side.decided if divergence.kinds else f"Same decision. {side.decided.rpartition('. ')[2]}"
         column.html(
             f'<div style="border-left:3px {"solid" if name == "A" else "dashed"} {colour};background:var(--panel);'
             f'padding:6px 10px;font-size:.85rem" data-side="{name}" data-step="{step}">'
@@ -250,13 +250,13 @@ def _show_divergence(found: Divergence, a: Run, b: Run, step: int) -> None:
         )
 
 
-def _show_figures(found: TraceDiff, with_equal: bool) -> None:
-    shown = [figure for figure in found.figures if with_equal or figure.a != figure.b]
+def _show_figures(difference: TraceDiff, with_equal: bool) -> None:
+    shown = [figure for figure in difference.figures if with_equal or figure.a != figure.b]
     st.markdown("**Whole run**" if with_equal else "**Whole run**: the figures that differ")
     if not shown:
         st.caption("None.")
         return
-    rows = view.figure_rows(shown, found.same_workload)
+    rows = view.figure_rows(shown, difference.same_workload)
     columns = {name: st.column_config.NumberColumn(name, format="localized") for name in ("A", "B", "B − A")}
     alt = "; ".join(f"{row['figure']} {row['A']} and {row['B']}" for row in rows)
     st.dataframe(
@@ -278,7 +278,7 @@ def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
     )
     request = None
     if how == "token":
-        names = list(dict.fromkeys(each.request_id for each in one.requests))
+        names = list(dict.fromkeys(r.request_id for r in one.requests))
         wanted = session.selection().request
         index = names.index(wanted) if wanted in names else 0
         request = who_box.selectbox("Request", names, index, key="compare_request")
@@ -301,26 +301,26 @@ def _show_maps(a: Run, b: Run, one: Trace, other: Trace, step: int) -> None:
 
 
 def _show_map(name: str, run: Run, step: int, beside: NDArray[np.uint8] | None, is_small: bool) -> None:
-    found, states = view.block_map(run.index, step, beside), run.index.block_states(step)
-    words = f"Blocks of run {name} after step {step}: {found.words}"
+    block_map, states = view.block_map(run.index, step, beside), run.index.block_states(step)
+    words = f"Blocks of run {name} after step {step}: {block_map.words}"
     if is_small:
         differ = () if beside is None else np.flatnonzero(view.unlike(states, beside)).tolist()
         image = mini_map(states, owner_looks(run, step), frozenset(differ), columns=16, words=words)
     else:
         image = (
-            f'<img src="{found.png}" alt="{words}" style="width:100%;max-width:{MAP_WIDTH_REM}rem;'
+            f'<img src="{block_map.png}" alt="{words}" style="width:100%;max-width:{MAP_WIDTH_REM}rem;'
             'image-rendering:pixelated;border:1px solid var(--line)">'
         )
     st.html(
         f'<figure style="margin:0">{image}'
         f'<figcaption style="font-size:.78rem;color:var(--soft)"><b>{name}</b> after step {step:,}: '
-        f"{escape(found.words)}</figcaption></figure>"
+        f"{escape(block_map.words)}</figcaption></figure>"
     )
 
 
-def _show_requests(found: TraceDiff, with_equal: bool) -> None:
+def _show_requests(difference: TraceDiff, with_equal: bool) -> None:
     st.markdown("**Requests**" if with_equal else "**Requests**: those that differ, and in which figures")
-    rows = view.request_table(found.requests, with_equal)
+    rows = view.request_table(difference.requests, with_equal)
     if not rows:
         st.caption("None.")
         return

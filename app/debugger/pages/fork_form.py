@@ -106,7 +106,7 @@ def _knobs(settings: Settings, at: int, run_id: str) -> dict[str, Any]:
     """Show a field per knob with its recorded value, disabled where it can change at step 0 only. Returns the changed
     ones."""
     left_out = () if settings.cache.tiers.block_bytes > 0 else ("swap_space",)  # it needs the bytes per block
-    knobs = [each for each in KNOBS.values() if each.name not in left_out]
+    knobs = [knob for knob in KNOBS.values() if knob.name not in left_out]
     columns = st.columns(4)
     changes = {}
     for place, knob in enumerate(knobs):

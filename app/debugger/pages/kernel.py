@@ -166,16 +166,17 @@ def _sizes(reader: Trace) -> tuple[int, int]:
 
 
 def _remember_sizes(reader: Trace, answer: dict[str, Any]) -> None:
-    found = (answer["num_layers"], answer["num_heads"])
-    if _sizes(reader) != found:
-        st.session_state.setdefault("kernel sizes", {})[_model(reader)] = found
+    sizes = (answer["num_layers"], answer["num_heads"])
+    if _sizes(reader) != sizes:
+        st.session_state.setdefault("kernel sizes", {})[_model(reader)] = sizes
         st.rerun()
 
 
 def most_spread(shares: Sequence[Sequence[float]]) -> int:
     """The head whose softmax mass is spread most over the pages: the largest entropy. shares: [heads][pages]."""
     return max(
-        range(len(shares)), key=lambda head: -sum(each * math.log(each) for each in shares[head] if each > 0)
+        range(len(shares)),
+        key=lambda head: -sum(share * math.log(share) for share in shares[head] if share > 0),
     )
 
 

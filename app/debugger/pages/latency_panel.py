@@ -48,36 +48,36 @@ def show_latencies(run: Run, clock: bool) -> None:
                 label_visibility="collapsed",
             )
             unit = "steps" if chosen == "steps" else "ms"
-        found = latencies(run.index.requests, unit, span)
-        st.caption(_counts(found, span), width="content")
-    if not found.numbers:
+        times = latencies(run.index.requests, unit, span)
+        st.caption(_counts(times, span), width="content")
+    if not times.numbers:
         st.caption("No request has finished" + (" in the selected range." if span else " yet."))
         return
     charts, limits_column = st.columns([3, 1.15], gap="small")
     with limits_column:
-        limits = _limits(run, found, unit)
-        _link(found, limits, unit)
-        good = within_limits(found, limits)
-        _shares(good, len(found.numbers))
+        limits = _limits(run, times, unit)
+        _link(times, limits, unit)
+        good = within_limits(times, limits)
+        _shares(good, len(times.numbers))
     with charts:
         for kind, column in zip(TITLES, st.columns(3, gap="small"), strict=True):
             with column:
-                _distribution(run, found, kind, limits[kind], unit)
+                _distribution(run, times, kind, limits[kind], unit)
         _outside(run, good)
 
 
-def _counts(found: Latencies, span: tuple[int, int] | None) -> str:
-    text = counted(len(found.numbers), "request")
+def _counts(times: Latencies, span: tuple[int, int] | None) -> str:
+    text = counted(len(times.numbers), "request")
     if span:
         text += f" that finished in steps {span[0]:,} to {span[1]:,}"
-    if found.left_out:
-        text += f"; {found.left_out:,} more did not finish, and are not counted"
+    if times.left_out:
+        text += f"; {times.left_out:,} more did not finish, and are not counted"
     return text
 
 
-def _link(found: Latencies, limits: dict[Kind, float], unit: Unit) -> None:
+def _link(times: Latencies, limits: dict[Kind, float], unit: Unit) -> None:
     """Put limits that differ from the first ones into the page's address, with their unit."""
-    changed = any(limits[kind] != first_limit(found.values[kind]) for kind in TITLES)
+    changed = any(limits[kind] != first_limit(times.values[kind]) for kind in TITLES)
     if changed:
         session.add_to_url({"unit": unit, "limits": "-".join(f"{limit:g}" for limit in limits.values())})
 
@@ -93,14 +93,14 @@ def _linked_limits(unit: Unit) -> dict[Kind, float]:
     return dict(zip(TITLES, values, strict=True)) if is_valid and st.query_params.get("unit") == unit else {}
 
 
-def _limits(run: Run, found: Latencies, unit: Unit) -> dict[Kind, float]:
+def _limits(run: Run, times: Latencies, unit: Unit) -> dict[Kind, float]:
     """Let the user set a limit for each latency."""
     st.markdown(f"**Limits** ({unit}) and shares within")
     limits: dict[Kind, float] = {}
     linked = _linked_limits(unit)
     for kind, column in zip(TITLES, st.columns(3, gap="small"), strict=True):
         key = f"slo {run.run_id} {unit} {kind}"
-        st.session_state.setdefault(key, linked.get(kind, first_limit(found.values[kind])))
+        st.session_state.setdefault(key, linked.get(kind, first_limit(times.values[kind])))
         limits[kind] = column.number_input(f"{kind} ≤", 0.0, MOST_LIMIT, step=1.0, format="%.5g", key=key)
     return limits
 
@@ -116,8 +116,8 @@ def _shares(good: Goodput, count: int) -> None:
     st.html(f"<style>{_STYLE.read_text('utf-8')}</style><div class='slo'>{lines}</div>")
 
 
-def _distribution(run: Run, found: Latencies, kind: Kind, limit: float, unit: Unit) -> None:
-    values = found.values[kind]
+def _distribution(run: Run, times: Latencies, kind: Kind, limit: float, unit: Unit) -> None:
+    values = times.values[kind]
     points = distribution(values)
     if not points:
         st.caption(f"No request has a {kind}: each made one token.")
@@ -132,7 +132,7 @@ def _distribution(run: Run, found: Latencies, kind: Kind, limit: float, unit: Un
         note=note,
         curves=[Curve("at or below", points)],
         rules=[Rule("x", limit, f"limit {figure(limit)} {unit}", "alarm", beyond=True)],
-        marks=_marks(run, found, kind, limit, unit) if len(values) <= MOST_MARKS else [],
+        marks=_marks(run, times, kind, limit, unit) if len(values) <= MOST_MARKS else [],
         height=170,
         key=f"latency {kind}",
         alt=f"{TITLES[kind]} of {counted(len(values), 'request')}, share at or below each latency: {note}",
@@ -145,13 +145,13 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _marks(run: Run, found: Latencies, kind: Kind, limit: float, unit: Unit) -> list[Mark]:
+def _marks(run: Run, times: Latencies, kind: Kind, limit: float, unit: Unit) -> list[Mark]:
     """A point per request on the curve, in its colour; names of those outside the limit."""
-    values, colours = found.values[kind], run.index.colours
+    values, colours = times.values[kind], run.index.colours
     have = [index for index in np.argsort(values, kind="stable") if values[index] == values[index]]
     marks = []
     for rank, index in enumerate(have):
-        number, value = found.numbers[index], float(values[index])
+        number, value = times.numbers[index], float(values[index])
         name = shown_name(run.index.requests[number].request_id)
         is_outside = value > limit
         marks.append(

@@ -119,20 +119,20 @@ def _show_quiz(run: Run, step: int) -> None:
 
 def _show_bank(tour: Tour) -> None:
     st.header("Continue in the question bank")
-    found = [entry for entry in bank() if entry.topic in tour.topics and entry.kind not in IN_A_TERMINAL]
+    entries = [entry for entry in bank() if entry.topic in tour.topics and entry.kind not in IN_A_TERMINAL]
     st.caption("Predict, and the engine decides. Also `prep quiz` in a terminal.")
     with st.container(horizontal=True, key="learn_topics"):
         for topic in tour.topics:
-            count = sum(entry.topic == topic for entry in found)
+            count = sum(entry.topic == topic for entry in entries)
             if st.button(
                 f"{topic.replace('_', ' ')}: {counted(count, 'question')}", key=f"learn_topic_{topic}"
             ):
                 session.go("questions", {"topic": topic})
-    for entry in found[:QUESTIONS_SHOWN]:
+    for entry in entries[:QUESTIONS_SHOWN]:
         if st.button(entry.title, key=f"learn_question_{entry.id}", type="tertiary", icon=":material/quiz:"):
             session.go("questions", {"question": entry.id})
     standing = _standing()
-    show_readiness(each for each in (standing.topics if standing else ()) if each.topic in tour.topics)
+    show_readiness(topic for topic in (standing.topics if standing else ()) if topic.topic in tour.topics)
 
 
 def _standing() -> Progress | None:

@@ -35,10 +35,10 @@ def _show(run: Run) -> None:
     step = opened(run, "Metrics", "metrics", counted(index.num_steps, "step"), about_clock)
     if step is None:
         return
-    found = metrics(index)
-    _show_charts(run, found, step, clock)
+    shown = metrics(index)
+    _show_charts(run, shown, step, clock)
     show_latencies(run, clock)
-    named = [f"{metric.title.lower()}: `{metric.vllm}`" for metric in found if metric.vllm]
+    named = [f"{metric.title.lower()}: `{metric.vllm}`" for metric in shown if metric.vllm]
     st.caption("In vLLM's Prometheus metrics: " + " · ".join(named))
     st.header("Counters of the whole run", anchor=False)
     rows = counter_rows(_totals(run.run_id, index.num_steps, id(run), run))
@@ -58,16 +58,16 @@ def _show(run: Run) -> None:
         )
 
 
-def _show_charts(run: Run, found: list[Metric], step: int, clock: bool) -> None:
+def _show_charts(run: Run, shown: list[Metric], step: int, clock: bool) -> None:
     num_steps = run.index.num_steps
     if st.toggle("Show as table", key="metrics_table"):
-        frame = pd.DataFrame({metric.title: metric.values for metric in found})
+        frame = pd.DataFrame({metric.title: metric.values for metric in shown})
         frame.insert(0, "step", np.arange(num_steps))
         st.dataframe(frame, hide_index=True, height=360, alt="The six figures of every step")
         return
     charts = [
         Chart(metric.title, metric.unit, metric.values, metric.limit, _text(metric.values[step]))
-        for metric in found
+        for metric in shown
         if metric.name != "step_ms" or clock
     ]
     line_charts(
@@ -77,7 +77,7 @@ def _show_charts(run: Run, found: list[Metric], step: int, clock: bool) -> None:
         range=brushed_range(run),
         marks=_marks(run),
         alt=f"{counted(len(charts), 'chart')} over {counted(num_steps, 'step')}: "
-        + "; ".join(map(_in_words, found)),
+        + "; ".join(map(_in_words, shown)),
         hint="▌ the current step  ▼ preempted  ✕ aborted  • finished. Click: go to that step. Drag: select a range for "
         "the other pages.",
         key="metrics_lines",

@@ -72,8 +72,8 @@ def _place() -> Place:
         number = int(seed) if seed.isdecimal() and len(seed) < 16 else SystemRandom().randrange(SEEDS)
         question, answer = said.get("question", ""), said.get("session", "")
         st.session_state[_KEY] = Place(topic if topic in TOPICS else None, question, number, answer)
-    found: Place = st.session_state[_KEY]
-    return found
+    place: Place = st.session_state[_KEY]
+    return place
 
 
 def _go(place: Place) -> None:
@@ -86,9 +86,9 @@ def _go(place: Place) -> None:
 def _held(place: Place) -> Held | None:
     """Return the open question. A link without an answer opens the question with the numbers of its seed."""
     tab = tab_id()
-    found = open_questions.take(place.session, tab) if place.session else None
-    if found is not None:
-        return found
+    held = open_questions.take(place.session, tab) if place.session else None
+    if held is not None:
+        return held
     if not place.question:
         raise StateError(f"no answer {place.session!r} is saved")
     entry = open_questions.bank().entries.get(place.question)

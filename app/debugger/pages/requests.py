@@ -237,7 +237,7 @@ def _window(run: Run, step: int) -> tuple[int, int]:
 
 def _show_gantt(run: Run, facts: Facts, chart: Gantt, step: int, chosen: int | None) -> None:
     waits = _waits(run, chart)
-    used = reasons_in(wait for found in waits.values() for wait in found)
+    used = reasons_in(wait for of_bar in waits.values() for wait in of_bar)
     phases_shown = SWATCHES[1:] if used else SWATCHES
     legend([*phases_shown, *((wait_swatch(reason), f"waits: {WORDS[reason]}") for reason in used)])
     if waits is NO_WAITS and any(bar.phase in WAITING for bar in chart.bars):
@@ -305,13 +305,13 @@ def _rects(facts: Facts, bar: Bar, waits: dict[Bar, list[Wait]]) -> list[Rect]:
         place = (bar.first, bar.last + 1, bar.row, bar.row + 1)
         label = "decode" if bar.phase == "decode" else ""
         return [Rect(*place, bar.phase, label, title, bar.number, colour)]
-    found = []
+    rects = []
     for reason, first, last in waits[bar]:
         style = "passed" if reason in PASSED_OVER and bar.phase == "waiting" else bar.phase
         title = f"{name}: {bar.phase}, {_steps(first, last)}: {WORDS[reason]}"
         place = (first, last + 1, bar.row, bar.row + 1)
-        found.append(Rect(*place, style, "", title, bar.number, WAITS[reason]))
-    return found
+        rects.append(Rect(*place, style, "", title, bar.number, WAITS[reason]))
+    return rects
 
 
 def _hits(run: Run, facts: Facts, chart: Gantt) -> list[Rect]:

@@ -46,27 +46,29 @@ def show() -> None:
 
 def _hero(entry: Entry) -> None:
     """Show the run with which to begin."""
-    found = _glance(entry.id)
+    preview = _glance(entry.id)
     with st.container(border=True, key="hero"):
         words, picture = st.columns([1, 2], gap="medium", vertical_alignment="center")
         with words:
             st.header(HERO)
             st.markdown(f"{entry.story} Each line is the life of a request; below are the free blocks.")
-            opens = f"Open at step {found.step}"
+            opens = f"Open at step {preview.step}"
             if st.button(entry.title, key=f"open_{entry.id}", type="primary", width="stretch", help=opens):
-                session.go("step", run=entry.id, step=found.step)
-            st.caption(found.in_words)
-        picture.html(found.picture)
+                session.go("step", run=entry.id, step=preview.step)
+            st.caption(preview.in_words)
+        picture.html(preview.picture)
 
 
 def _card(entry: Entry) -> None:
     with st.container(border=True, height="stretch"):
-        found = _glance(entry.id)
-        if st.button(entry.title, key=f"open_{entry.id}", width="stretch", help=f"Open at step {found.step}"):
-            session.go("step", run=entry.id, step=found.step)
+        preview = _glance(entry.id)
+        if st.button(
+            entry.title, key=f"open_{entry.id}", width="stretch", help=f"Open at step {preview.step}"
+        ):
+            session.go("step", run=entry.id, step=preview.step)
         st.markdown(entry.story)
-        st.html(found.picture)
-        st.caption(found.in_words)
+        st.html(preview.picture)
+        st.caption(preview.in_words)
 
 
 def _glance(run_id: str) -> Glance:
@@ -101,16 +103,16 @@ def _own() -> None:
         with st.container(border=True):
             facts, *buttons = st.columns([6, 1, 1, 1.2], vertical_alignment="center")
             try:
-                found = _glance(entry.run_id)
+                preview = _glance(entry.run_id)
             except (TraceError, OSError) as error:
                 facts.error(told(error))
-                found = None
-            if found is not None:
-                facts.markdown(f"**{plain(entry.path.stem)}** · {found.in_words}")
-                for warning in found.warnings:
+                preview = None
+            if preview is not None:
+                facts.markdown(f"**{plain(entry.path.stem)}** · {preview.in_words}")
+                for warning in preview.warnings:
                     facts.caption(f"⚠ {told(warning)}")
                 if buttons[0].button("Open", key=f"open_{entry.run_id}", width="stretch"):
-                    session.go("step", run=entry.run_id, step=found.step)
+                    session.go("step", run=entry.run_id, step=preview.step)
                 if buttons[1].button("Verify", key=f"verify_{entry.run_id}", width="stretch"):
                     _verify(entry.run_id)
             with buttons[2].popover("Manage", width="stretch"):
@@ -183,11 +185,11 @@ def _open_a_file() -> None:
 
 def _open(run_id: str) -> None:
     try:
-        found = _glance(run_id)
+        preview = _glance(run_id)
     except (TraceError, OSError) as error:
         st.error(told(error))
         return
-    session.go("step", run=run_id, step=found.step)
+    session.go("step", run=run_id, step=preview.step)
 
 
 def _record() -> None:

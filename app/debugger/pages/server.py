@@ -150,8 +150,8 @@ def _show_error(error: ScrapeError) -> None:
 
 
 def _show_charts(history: History) -> None:
-    times, found = times_of(history)
-    lines = lines_of(history, found)
+    times, activities = times_of(history)
+    lines = lines_of(history, activities)
     time_charts(
         times,
         lines,
@@ -199,5 +199,5 @@ def _show_tables(history: History) -> None:
 
 
 def _times(activity: Activity | None, name: str) -> list[str]:
-    found = [getattr(activity, f"{name}_p{percent}", None) for percent in PERCENTILES]
-    return ["–" if value is None else duration(value) for value in found]
+    values = [getattr(activity, f"{name}_p{percent}", None) for percent in PERCENTILES]
+    return ["–" if value is None else duration(value) for value in values]

@@ -76,10 +76,11 @@ def _view(run: Run) -> None:
         wanted = parts.first_keys(run, cut, selection().step)
     st.session_state[_SHOWN] = key
     make = parts.make if run.is_live else partial(_part, key)
-    found = {name: part for name in wanted if (part := make(run, cut, name)) is not None}
+    contents = {name: part for name in wanted if (part := make(run, cut, name)) is not None}
     if run.is_live:
         growths: dict[str, parts.Growth] = st.session_state.setdefault("step_view.growth", {})
-        found = growths.setdefault(key, parts.Growth()).parts(run, cut) | found  # what this tab has received
+        # what this tab has received
+        contents = growths.setdefault(key, parts.Growth()).parts(run, cut) | contents
     scheduler = run.index.header.get("config", {}).get("scheduler", {})
     head = {
         "run": key,
@@ -99,7 +100,7 @@ def _view(run: Run) -> None:
         "leaving": st.session_state.get(_LEAVING),
     }
     with st.container(key="step_and_quiz"):  # the style puts an open question beside the map
-        mount("prep_step_view", FOLDER / "step_view", envelope(head, found), KEY, ["say"], js=script())
+        mount("prep_step_view", FOLDER / "step_view", envelope(head, contents), KEY, ["say"], js=script())
         if run.index.num_steps:
             with st.container(key="step_quiz_open" if is_open(run) else "step_quiz"):
                 show_panel(run, min(selection().step, run.index.num_steps - 1))

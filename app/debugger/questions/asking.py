@@ -83,8 +83,8 @@ def ask(held: Held) -> bool:
     )
     if sent:
         problems = problems_of(instance, keys, replies)
-        for each, problem in problems.items():
-            places[each].error(told(problem), icon=None)
+        for field, problem in problems.items():
+            places[field].error(told(problem), icon=None)
         if not problems:
             held.commit(replies, sure)
             st.rerun()
@@ -135,7 +135,7 @@ def running(held: Held) -> None:
 def watch(job: Job, name: str, args: dict[str, Any]) -> None:
     """Show how far a run is, with the time it took before."""
     st.markdown(f"Running `{name}`")
-    text = ", ".join(f"{each} = {plain_value(value)}" for each, value in args.items())
+    text = ", ".join(f"{key} = {plain_value(value)}" for key, value in args.items())
     st.caption(markdown(text if len(text) < 400 else f"{text[:400]} …"))
     _watch(job, name)
 

@@ -81,32 +81,34 @@ def _topic(topic: str | None) -> str | None:
 
 def next_question(state: State, topic: str | None, besides: str = "") -> Picked | None:
     """Return the question to answer next: surprises first, then due ones, then new ones, as `prep quiz` chooses."""
-    found = pick(bank(), state, topic=topic, n=len(bank()), seed=SystemRandom().randrange(1 << 30))
-    return next((each for each in found if each.entry.kind not in IN_A_TERMINAL and each.id != besides), None)
+    picks = pick(bank(), state, topic=topic, n=len(bank()), seed=SystemRandom().randrange(1 << 30))
+    return next(
+        (picked for picked in picks if picked.entry.kind not in IN_A_TERMINAL and picked.id != besides), None
+    )
 
 
 def next_from_file(topic: str | None, besides: str = "") -> Choice | None:
     """Return what comes after a question."""
     try:
         with State.open() as state:
-            found = next_question(state, topic, besides)
+            picked = next_question(state, topic, besides)
     except StateError:
         with State.in_memory() as state:
-            found = next_question(state, topic, besides)
-    return None if found is None else Choice(found.id, found.seed)
+            picked = next_question(state, topic, besides)
+    return None if picked is None else Choice(picked.id, picked.seed)
 
 
 def _next_one(state: State, topic: str | None) -> Choice | None:
-    found = next_question(state, topic)
-    ready = [each for each in due(bank(), state) if topic in (None, each.entry.topic)]
-    surprises = sum(each.why == "surprise" for each in ready)
+    picked = next_question(state, topic)
+    ready = [review for review in due(bank(), state) if topic in (None, review.entry.topic)]
+    surprises = sum(review.why == "surprise" for review in ready)
     words = f"{counted(len(ready), 'question')} due" if ready else "no question is due; a new one comes"
     if surprises:
         words += f", {counted(surprises, 'surprise')} first"
     with st.container(horizontal=True, vertical_alignment="center"):
-        clicked = st.button("Next question", type="primary", key="questions_next", disabled=found is None)
+        clicked = st.button("Next question", type="primary", key="questions_next", disabled=picked is None)
         st.caption(words, width="content")
-    return Choice(found.id, found.seed) if clicked and found is not None else None
+    return Choice(picked.id, picked.seed) if clicked and picked is not None else None
 
 
 def _listed(state: State, topic: str | None) -> Choice | None:
@@ -149,7 +151,7 @@ def _row(entry: Entry, card: Card | None, now: dt.datetime, *, with_topic: bool)
 
 def _recent(state: State) -> Choice | None:
     st.header("Your last answers")
-    attempts = [each for each in state.attempts() if each.question_id in bank()][-LISTED:]
+    attempts = [attempt for attempt in state.attempts() if attempt.question_id in bank()][-LISTED:]
     if not attempts:
         st.caption("None yet. Choose a question of the list, or *Next question*.")
     opened = None
@@ -170,7 +172,9 @@ def _line(attempt: Attempt) -> str:
 def _choice_of(attempt: Attempt) -> Choice:
     """An answer of this page opens its verdict; one of a longer sitting, the question with the same numbers."""
     with _state() as state:
-        session = next((each for each in state.sessions("quiz") if each.id == attempt.session_id), None)
+        session = next(
+            (sitting for sitting in state.sessions("quiz") if sitting.id == attempt.session_id), None
+        )
     is_alone = session is not None and len(session.spec.get("question") or ()) == 1
     if is_alone and bank().entries[attempt.question_id].kind not in IN_A_TERMINAL:
         return Choice(attempt.question_id, attempt.seed, attempt.session_id)

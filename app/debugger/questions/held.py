@@ -235,11 +235,11 @@ def _from_file(session_id: str, tab: str) -> Held | None:
     with State.open() as state:
         attempts = state.attempts(session_id=session_id)
         predictions = state.predictions(session_id)
-        session = next((each for each in state.sessions() if each.id == session_id), None)
+        session = next((sitting for sitting in state.sessions() if sitting.id == session_id), None)
     if session is None or not predictions:
         return None
     prediction = predictions[-1]
-    found = [attempt for attempt in attempts if attempt.prediction_id == prediction.id]
+    answers = [attempt for attempt in attempts if attempt.prediction_id == prediction.id]
     instance = draw(bank().question(prediction.question_id), prediction.seed)
     record = Record(
         prediction.question_id,
@@ -250,12 +250,12 @@ def _from_file(session_id: str, tab: str) -> Held | None:
         replies=prediction.answer,
     )
     held = Held(session, instance, tab, record, prediction.id)
-    if found:
-        held.attempt = found[-1]
+    if answers:
+        held.attempt = answers[-1]
         record.points, record.points_max = held.attempt.points, held.attempt.points_max
         record.hints = held.attempt.hints
-    if found and not found[-1].scored:
-        record.status, record.why_unscored = "unscored", str(found[-1].detail.get("why", ""))
+    if answers and not answers[-1].scored:
+        record.status, record.why_unscored = "unscored", str(answers[-1].detail.get("why", ""))
     else:
         held.run()
     return HELD.hold(session_id, held)

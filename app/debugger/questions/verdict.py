@@ -100,11 +100,14 @@ def _parts(held: Held, graded: Graded) -> None:
     decided = "measured" if graded.grader == "experiment" and is_figure else "answer"
     st.html(table(rows, with_verdicts=True, truth=decided))
     numbers = [row for row, part in zip(rows, graded.parts, strict=True) if _is_number(part)]
-    found = [each for row in numbers if (each := compared(row)) is not None]
-    if found:
-        words = "; ".join(f"{each.what}: said {each.said:g}, {decided} {each.measured:g}" for each in found)
+    comparisons = [pair for row in numbers if (pair := compared(row)) is not None]
+    if comparisons:
+        words = "; ".join(
+            f"{comparison.what}: said {comparison.said:g}, {decided} {comparison.measured:g}"
+            for comparison in comparisons
+        )
         st.altair_chart(
-            predictions(found, decided), alt=words, key=f"question {instance.id} said", width="content"
+            predictions(comparisons, decided), alt=words, key=f"question {instance.id} said", width="content"
         )
     for part in graded.parts:
         if part.remark:

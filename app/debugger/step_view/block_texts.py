@@ -29,7 +29,9 @@ def block_texts(reader: Trace, first: int, last: int) -> dict[str, Any]:
     changes = reader.changes
     end = int(np.searchsorted(np.asarray(changes.step), last))
     where = np.flatnonzero(np.asarray(changes.kind)[:end] == _ALLOC)
-    columns = (np.asarray(each)[where].tolist() for each in (changes.step, changes.block, changes.request))
+    columns = (
+        np.asarray(column)[where].tolist() for column in (changes.step, changes.block, changes.request)
+    )
     places: dict[int, list[list[Any]]] = {}
     for step, block, number in zip(*columns, strict=True):
         entries = places.setdefault(block, [])

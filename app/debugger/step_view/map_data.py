@@ -47,13 +47,13 @@ def overview(run: Run, first: int = 0) -> bytes:
 
 def event_bytes(run: Run, num_steps: int) -> NDArray[np.uint8]:
     """One byte per step, a bit per kind of event that happened in it."""
-    found = np.zeros(num_steps, np.uint8)
+    bits = np.zeros(num_steps, np.uint8)
     for bit, kind in enumerate(EVENT_BITS):
         steps = run.index.reason_steps(Reason.NO_BLOCKS) if kind == "oom" else run.index.event_steps(kind)
         steps = np.asarray(steps)
         # Events after the last step belong to a step that does not exist.
-        found[steps[steps < num_steps]] |= 1 << bit
-    return found
+        bits[steps[steps < num_steps]] |= 1 << bit
+    return bits
 
 
 def window_steps(run: Run) -> int:

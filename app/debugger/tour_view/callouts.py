@@ -26,12 +26,12 @@ class Callout(NamedTuple):
 def callouts(run: Run, step: int, request: str | None) -> list[Callout]:
     """Return what to point at in a step, most important first. request: the selected one."""
     at = _Step(run, step)
-    found = [*at.preemptions(), *at.hits(), *at.evictions(), *at.ends(), *at.waits(request)]
-    if not found and request is not None:
-        found = list(at.blocks_of(request))
-    if not found:
-        found = [*at.shared(), *at.shares_of_the_budget()]
-    return found[:MOST]
+    shown = [*at.preemptions(), *at.hits(), *at.evictions(), *at.ends(), *at.waits(request)]
+    if not shown and request is not None:
+        shown = list(at.blocks_of(request))
+    if not shown:
+        shown = [*at.shared(), *at.shares_of_the_budget()]
+    return shown[:MOST]
 
 
 class _Step:
@@ -69,13 +69,15 @@ class _Step:
         for name in (*self.record.admitted, *self.record.resumed):
             table = self.tables.get(name, [])
             stay = self.reader.find(name, self.step).last_stay(self.step)
-            found = 0 if stay is None else stay.start // self.size
-            if found:
-                tokens = counted(found * self.size, "token")
-                yield Callout(f"found by {name}: {counted(found, 'block')}, {tokens}", table[:found])
-            if table[found:]:
-                words = counted(len(table) - found, "block")
-                yield Callout(f"allocated for {name}: {words}", table[found:])
+            num_cached = 0 if stay is None else stay.start // self.size
+            if num_cached:
+                tokens = counted(num_cached * self.size, "token")
+                yield Callout(
+                    f"found by {name}: {counted(num_cached, 'block')}, {tokens}", table[:num_cached]
+                )
+            if table[num_cached:]:
+                words = counted(len(table) - num_cached, "block")
+                yield Callout(f"allocated for {name}: {words}", table[num_cached:])
 
     def evictions(self) -> Iterator[Callout]:
         if self.before is None:
@@ -103,9 +105,9 @@ class _Step:
 
     def waits(self, request: str | None) -> Iterator[Callout]:
         """The first waiting request, or the selected one, with its reason."""
-        waiting = [each for each in self.record.not_scheduled if each.request_id in self.after.waiting]
+        waiting = [entry for entry in self.record.not_scheduled if entry.request_id in self.after.waiting]
         first = next(
-            (each for each in waiting if each.request_id == request), waiting[0] if waiting else None
+            (entry for entry in waiting if entry.request_id == request), waiting[0] if waiting else None
         )
         if first is None or first.request_id is None:
             return

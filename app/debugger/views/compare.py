@@ -102,12 +102,12 @@ def summary(found: TraceDiff) -> str:
     return f"The first different decision is in step {found.first.step}. {result}"
 
 
-def _why_equal(found: TraceDiff) -> str:
+def _why_equal(difference: TraceDiff) -> str:
     """Say what limited the batch instead, if only the settings differ."""
-    changed = [name for name, *_ in found.settings if name != "changed from step"]
+    changed = [name for name, *_ in difference.settings if name != "changed from step"]
     if not changed:
         return ""
-    waits = [f"{WORDS[reason]} ({counted(count, 'step')})" for reason, count in found.waits]
+    waits = [f"{WORDS[reason]} ({counted(count, 'step')})" for reason, count in difference.waits]
     limits = (
         f"The requests waited for other reasons: {join_and(waits)}." if waits else "No request ever waited."
     )
@@ -131,7 +131,7 @@ def aligned_step(how: str, step: int, a: Trace, b: Trace, request: str | None) -
 
 
 def _by_token(step: int, a: Trace, b: Trace, request: str | None) -> tuple[int | None, str]:
-    names = {each.request_id for each in b.requests}
+    names = {r.request_id for r in b.requests}
     if request is None or request not in names:
         return None, f"{request or 'no request'} is not in B"
     count = a.find(request, step).num_outputs_at(step)

@@ -74,11 +74,11 @@ class Contents:
         """The place at which a block's last content was sealed; None if it never was, or came by a transfer."""
         if block not in self._sealed:
             number, step = int(self._seal_request[block]), int(self._seal_step[block])
-            found = None
+            place = None
             if number != NO_REQUEST:
                 index = position(self.reader.requests[number].last_stay(step), block, step)
-                found = None if index is None else Place(number, index)
-            self._sealed[block] = found
+                place = None if index is None else Place(number, index)
+            self._sealed[block] = place
         return self._sealed[block]
 
     def key(self, place: Place) -> Key:
@@ -158,12 +158,12 @@ class Contents:
     @cached_property
     def _published_digests(self) -> dict[bytes, int]:
         """Digest -> published hash of cached contents, computed when a content without a hash must be matched."""
-        found: dict[bytes, int] = {}
+        by_digest: dict[bytes, int] = {}
         for value, block in self.block_of.items():
             place = self.place(block)
             if place is not None and place.index < len(digests := self.digests(place.number)):
-                found[digests[place.index]] = value
-        return found
+                by_digest[digests[place.index]] = value
+        return by_digest
 
 
 def _last_seals(reader: Trace, step: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -101,13 +101,13 @@ CLIENTS = [
 def charts_of(look: str, today: Record, yesterday: Record) -> Charts:
     """Return the charts of a look, none for one that has only a table or text. Figures without a value are left out."""
     if look in SAMPLES:
-        return _charts(SAMPLES[look], EVERY_S, [_samples(each) for each in (today, yesterday)], _last)
+        return _charts(SAMPLES[look], EVERY_S, [_samples(record) for record in (today, yesterday)], _last)
     if look == "requests":
-        return _charts(REQUESTS, REQUEST_S, [_logged(each) for each in (today, yesterday)], max)
+        return _charts(REQUESTS, REQUEST_S, [_logged(record) for record in (today, yesterday)], max)
     if look == "clients":
-        return _charts(CLIENTS, REQUEST_S, [_sent(each) for each in (today, yesterday)], max)
+        return _charts(CLIENTS, REQUEST_S, [_sent(record) for record in (today, yesterday)], max)
     if look == "steps":
-        return _charts(_STEPS, STEP_S, [_steps(each) for each in (today, yesterday)], max)
+        return _charts(_STEPS, STEP_S, [_steps(record) for record in (today, yesterday)], max)
     return Charts(EVERY_S, [])
 
 
@@ -149,23 +149,23 @@ def _charts(
     last = max((at for run in runs for at, _ in run), default=0.0)
     num_columns = math.floor(last / width + 1e-6) + 1
     pairs = []
-    for each in series:
+    for curve in series:
         lines = [
-            _columns([(at, each.of(item)) for at, item in run], width, num_columns, join) for run in runs
+            _columns([(at, curve.of(item)) for at, item in run], width, num_columns, join) for run in runs
         ]
         if any(value == value for line in lines for value in line):
-            pairs.append(Pair(each.title, each.unit, lines[0], lines[1], each.limit))
+            pairs.append(Pair(curve.title, curve.unit, lines[0], lines[1], curve.limit))
     return Charts(width, pairs)
 
 
 def _columns(
     points: Points, width: float, num_columns: int, join: Callable[[Iterable[float]], float]
 ) -> list[float]:
-    found: list[list[float]] = [[] for _ in range(num_columns)]
+    columns: list[list[float]] = [[] for _ in range(num_columns)]
     for at, value in points:
         if value is not None and math.isfinite(value):
-            found[min(num_columns - 1, max(0, math.floor(at / width + 1e-6)))].append(float(value))
-    return [join(values) if values else NAN for values in found]
+            columns[min(num_columns - 1, max(0, math.floor(at / width + 1e-6)))].append(float(value))
+    return [join(values) if values else NAN for values in columns]
 
 
 def _last(values: Iterable[float]) -> float:
@@ -174,16 +174,16 @@ def _last(values: Iterable[float]) -> float:
 
 def _samples(record: Record) -> list[tuple[float, Activity]]:
     """Return the scrapes at equal distances: a scrape that came late would leave a gap in the charts."""
-    end, found = 0.0, []
+    end, scrapes = 0.0, []
     for sample in record.samples:
-        found.append((end, sample))
+        scrapes.append((end, sample))
         end += sample.seconds
     slots = range(math.ceil(end / EVERY_S))
     at, spread = 0, []
     for slot in slots:
-        while at + 1 < len(found) and found[at + 1][0] <= (slot + 0.5) * EVERY_S:
+        while at + 1 < len(scrapes) and scrapes[at + 1][0] <= (slot + 0.5) * EVERY_S:
             at += 1
-        spread.append((slot * EVERY_S, found[at][1]))
+        spread.append((slot * EVERY_S, scrapes[at][1]))
     return spread
 
 
@@ -194,7 +194,7 @@ def _logged(record: Record) -> list[tuple[float, Any]]:
 
 
 def _sent(record: Record) -> list[tuple[float, Any]]:
-    return [(each.due, each) for each in record.sent]
+    return [(request.due, request) for request in record.sent]
 
 
 _STEPS = [

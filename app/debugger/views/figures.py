@@ -136,13 +136,13 @@ def counter_rows(totals: dict[str, int]) -> list[CounterRow]:
 def meanings() -> dict[str, str]:
     """Counter -> the docstring below its field; a docstring below several fields applies to all of them."""
     body = ast.parse(inspect.getsource(stats.StepStats)).body[0].body  # type: ignore[attr-defined]
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     undescribed: list[str] = []
     for statement in body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             undescribed.append(statement.target.id)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and undescribed:
             text = " ".join(str(statement.value.value).split())
-            found[undescribed[-1]] = text
+            texts[undescribed[-1]] = text
             undescribed = []
-    return found
+    return texts

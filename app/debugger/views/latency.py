@@ -91,10 +91,10 @@ def percentiles(values: NDArray[np.float64]) -> dict[int, float]:
 
 def first_limit(values: NDArray[np.float64]) -> float:
     """Return the limit to begin with: twice the median, in two digits, at least 1."""
-    found = percentiles(values)
-    if not found or found[50] <= 0:
+    by_percent = percentiles(values)
+    if not by_percent or by_percent[50] <= 0:
         return 1.0
-    limit = 2 * found[50]
+    limit = 2 * by_percent[50]
     digits = 10.0 ** (math.floor(math.log10(limit)) - 1)
     return max(1.0, round(limit / digits) * digits)
 
@@ -118,5 +118,7 @@ def within_limits(found: Latencies, limits: Mapping[Kind, float]) -> Goodput:
             outside.append((number, missed))
     count = len(found.numbers)
     return Goodput(
-        {kind: count - int(each.sum()) for kind, each in misses.items()}, count - len(outside), outside
+        {kind: count - int(is_missed.sum()) for kind, is_missed in misses.items()},
+        count - len(outside),
+        outside,
     )

@@ -71,7 +71,7 @@ def _link(contents: Contents, place: Place) -> Link:
 
 def children(contents: Contents, key: Key, index: int, block: int) -> list[int]:
     """Blocks after a content in any sequence: held, or cached and free."""
-    found = {
+    blocks = {
         table[index + 1]
         for number, table in contents.tables.items()
         if index + 1 < len(table) and table[index + 1] and contents.key(Place(number, index)) == key
@@ -80,8 +80,8 @@ def children(contents: Contents, key: Key, index: int, block: int) -> list[int]:
         place = contents.place(cached)
         if place is not None and place.index == index + 1:
             if contents.key(Place(place.number, index)) == key:
-                found.add(cached)
-    return sorted(found - {block})
+                blocks.add(cached)
+    return sorted(blocks - {block})
 
 
 MEANING = {

@@ -66,7 +66,7 @@ def pairs(
 ) -> list[Pair]:
     """The pairs in the order of `deltas`."""
     numbers = [{key: number for number, key in enumerate(keys_of(reader))} for reader, _ in runs]
-    found = []
+    paired = []
     for delta in deltas:
         lives, colour = [], 0
         for (_, index), known in reversed(list(zip(runs, numbers, strict=True))):
@@ -75,8 +75,8 @@ def pairs(
                 colour = index.colours[number]
             lives.append([] if number is None else phases(index, index.requests[number]))
         b, a = lives
-        found.append(Pair(delta, colour, (a, b), stretches(a, b, delta.different_steps)))
-    return found
+        paired.append(Pair(delta, colour, (a, b), stretches(a, b, delta.different_steps)))
+    return paired
 
 
 def stretches(a: list[PhaseSpan], b: list[PhaseSpan], work: Sequence[tuple[int, int]]) -> list[Stretch]:
@@ -90,12 +90,12 @@ def stretches(a: list[PhaseSpan], b: list[PhaseSpan], work: Sequence[tuple[int, 
         differ[first : last + 1] = True
     ways = np.where(differ, 1 + one * len(NAMES) + other, 0)
     edges = np.flatnonzero(np.diff(ways, prepend=0, append=0)).tolist()
-    found = []
+    parts = []
     for first, end in pairwise(edges):
         if ways[first]:
             phase_a, phase_b = NAMES[one[first]], NAMES[other[first]]
-            found.append(Stretch("work" if phase_a == phase_b else "phase", first, end - 1, phase_a, phase_b))
-    return found
+            parts.append(Stretch("work" if phase_a == phase_b else "phase", first, end - 1, phase_a, phase_b))
+    return parts
 
 
 def phase_codes(spans: Sequence[PhaseSpan], num_steps: int) -> NDArray[np.int64]:

@@ -76,17 +76,17 @@ class _Content:
 
 def prefix_tree(contents: Contents, with_cached: bool = True) -> list[Node]:
     """The roots, sorted by blocks saved through sharing, then by size. `with_cached`: include free cached blocks."""
-    found: dict[Key, _Content] = {}
+    by_key: dict[Key, _Content] = {}
     for number, table in contents.tables.items():
-        _add(contents, found, Place(number, len(table) - 1), number)
+        _add(contents, by_key, Place(number, len(table) - 1), number)
     if with_cached:
         for value, block in contents.block_of.items():
             place = None if block in contents.owners else contents.sealed_by(block)
             if place is not None:
-                _add(contents, found, place, None, value)
-                found[value].blocks.add(block)
-    roots = [key for key, content in found.items() if content.parent is None]
-    trees = [_run(found, key) for key in roots]
+                _add(contents, by_key, place, None, value)
+                by_key[value].blocks.add(block)
+    roots = [key for key, content in by_key.items() if content.parent is None]
+    trees = [_run(by_key, key) for key in roots]
 
     def saved_and_size(tree: Node) -> tuple[int, int]:
         saved = sum(node.num_refs - node.num_blocks for node in tree.walk() if node.owners)
@@ -96,7 +96,7 @@ def prefix_tree(contents: Contents, with_cached: bool = True) -> list[Node]:
 
 
 def _add(
-    contents: Contents, found: dict[Key, _Content], end: Place, owner: int | None, last: Key | None = None
+    contents: Contents, by_key: dict[Key, _Content], end: Place, owner: int | None, last: Key | None = None
 ) -> None:
     """Add a sequence up to and including a place, whose key is `last` if known. Without an owner, stop at contents that
     were already added."""
@@ -105,12 +105,12 @@ def _add(
     for index in range(end.index, -1, -1):
         place = Place(end.number, index)
         key = last if last is not None and index == end.index else contents.key(place)
-        content = found.get(key)
+        content = by_key.get(key)
         is_new = content is None
         if content is None:
-            content = found[key] = _Content(place, None)
-        if after is not None and found[after].parent is None:
-            found[after].parent = key
+            content = by_key[key] = _Content(place, None)
+        if after is not None and by_key[after].parent is None:
+            by_key[after].parent = key
             content.children.append(after)
         if owner is not None:
             if table[index] != NULL_BLOCK:  # not behind the sliding window
@@ -121,21 +121,21 @@ def _add(
         after = key
 
 
-def _run(found: dict[Key, _Content], key: Key) -> Node:
+def _run(by_key: dict[Key, _Content], key: Key) -> Node:
     """The node that begins with a content, and its children."""
-    first = found[key]
+    first = by_key[key]
     node = Node(first.place.index, [], [], tuple(sorted(first.owners)), first.state, first.place)
     while True:
-        content = found[key]
+        content = by_key[key]
         node.contents.append(key)
         node.blocks.append(tuple(sorted(content.blocks)))
         if len(content.children) != 1:
             break
-        after = found[content.children[0]]
+        after = by_key[content.children[0]]
         if after.owners != content.owners or after.state != content.state:
             break
         key = content.children[0]
-    node.children = [_run(found, child) for child in content.children]
+    node.children = [_run(by_key, child) for child in content.children]
     node.children.sort(key=lambda child: (-len(child.owners), child.owners, child.place))
     return node
 

@@ -117,16 +117,16 @@ def times_of(history: History) -> tuple[list[float], list[Activity | None]]:
     looks = history.looks
     span = LEAST_SPAN_S if not looks else max(LEAST_SPAN_S, history.now - looks[0].when)
     times: list[float] = [-span]
-    found: list[Activity | None] = [None]
+    activities: list[Activity | None] = [None]
     for look in looks:
         at = look.when - history.now - COLUMN_S
         if len(times) > 1 and at - times[-1] > GAP_S:
             times.append(times[-1] + COLUMN_S)
-            found.append(None)
+            activities.append(None)
         if at >= times[-1]:
             times.append(at)
-            found.append(look.activity)
-    return times, found
+            activities.append(look.activity)
+    return times, activities
 
 
 def lines_of(history: History, found: Sequence[Activity | None]) -> list[Line]:
@@ -136,7 +136,7 @@ def lines_of(history: History, found: Sequence[Activity | None]) -> list[Line]:
     def line(
         title: str, unit: str, of: Callable[[Activity], float | None], limit: float | None = None
     ) -> Line:
-        values = [_number(None if each is None else of(each)) for each in found]
+        values = [_number(None if activity is None else of(activity)) for activity in found]
         current = None if now is None else of(now)
         return Line(
             title,
@@ -148,12 +148,12 @@ def lines_of(history: History, found: Sequence[Activity | None]) -> list[Line]:
         )
 
     def times(title: str, name: str) -> Line:
-        def of(each: Activity | None, percent: int) -> float | None:
-            return None if each is None else getattr(each, f"{name}_p{percent}")
+        def of(activity: Activity | None, percent: int) -> float | None:
+            return None if activity is None else getattr(activity, f"{name}_p{percent}")
 
         p50, p99 = (of(now, percent) for percent in (50, 99))
         text = "–" if p50 is None or p99 is None else f"{duration(p50)} to {duration(p99)}"
-        low, high = ([_number(of(each, percent)) * 1000 for each in found] for percent in (50, 99))
+        low, high = ([_number(of(activity, percent)) * 1000 for activity in found] for percent in (50, 99))
         return Line(title, "median to p99; axis: ms", low, high, None, text)
 
     return [

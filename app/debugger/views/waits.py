@@ -60,15 +60,15 @@ class Reasons:
 
     def waits(self, number: int, first: int, last: int) -> list[Wait]:
         """The reasons of a request that waited in the steps first .. last, which this object covers."""
-        found: list[Wait] = []
+        waits: list[Wait] = []
         for step in range(first, last + 1):
             at = step - self.first
             reason = self._own[at].get(number) or self._rest[at]
-            if found and found[-1].reason == reason:
-                found[-1] = found[-1]._replace(last=step)
+            if waits and waits[-1].reason == reason:
+                waits[-1] = waits[-1]._replace(last=step)
             else:
-                found.append(Wait(reason, step, step))
-        return found
+                waits.append(Wait(reason, step, step))
+        return waits
 
 
 class Hit(NamedTuple):
@@ -82,15 +82,15 @@ class Hit(NamedTuple):
 
 def hits(request: RequestHistory) -> list[Hit]:
     """The hits of a request, in order."""
-    found = []
+    all_hits = []
     for stay in request.stays:
         if stay.start:
             known = request.num_prompt_tokens + request.num_outputs_at(stay.admitted - 1)
-            found.append(Hit(stay.admitted, stay.start, known))
-    return found
+            all_hits.append(Hit(stay.admitted, stay.start, known))
+    return all_hits
 
 
 def reasons_in(waits: Iterable[Wait]) -> list[str]:
     """The reasons that occur, in the order of WORDS."""
-    found = {wait.reason for wait in waits}
-    return [reason for reason in WORDS if reason in found]
+    present = {wait.reason for wait in waits}
+    return [reason for reason in WORDS if reason in present]
