@@ -24,9 +24,9 @@ def {name}(json: JsonOption = False) -> None:
 
     Example: prep {name}
     """
-    found: dict[str, int] = {{}}  # FILL IN what it computes
+    figures: dict[str, int] = {{}}  # FILL IN what it computes
     if json:
-        return terminal.print_json(found)
+        return terminal.print_json(figures)
     terminal.say("FILL IN what it prints")
     terminal.next_command("prep today", "FILL IN the next step")
 '''

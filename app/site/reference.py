@@ -34,7 +34,7 @@ def exported(source: str) -> list[str]:
 
 def exports(tree: Tree) -> dict[str, list[str]]:
     """Return package -> names that it exports, for packages that export any."""
-    found = {}
+    by_package = {}
     files = [file for file in sorted(tree.files) if file.endswith("/__init__.py")]
     for top in PACKAGES:
         for file in files:
@@ -42,15 +42,15 @@ def exports(tree: Tree) -> dict[str, list[str]]:
             if package.partition(".")[0] != top:
                 continue
             if names := exported((tree.root / file).read_text(encoding="utf-8")):
-                found[package] = names
-    return found
+                by_package[package] = names
+    return by_package
 
 
 def reference_pages(tree: Tree) -> dict[str, str]:
     """Return path on the site -> Markdown of the reference, which mkdocstrings completes."""
-    found = exports(tree)
-    pages = {"api/README.md": index(tree, found)}
-    for package, names in found.items():
+    by_package = exports(tree)
+    pages = {"api/README.md": index(tree, by_package)}
+    for package, names in by_package.items():
         page = f"api/{package}.md"
         folder = package.replace(".", "/")
         source = (tree.root / folder / "__init__.py").read_text(encoding="utf-8")

@@ -259,8 +259,8 @@ def _reason_anchor(reader: Trace, request: RequestHistory, step: int, reason: Re
 
 def _any_place(reason: Reason, place: Place) -> Anchor:
     """Our line for a reason; for a place that only a user's scheduler reports, another place of the same reason."""
-    found = REASONS.get((reason, place))
-    return found or next(anchor for (known, _), anchor in REASONS.items() if known is reason)
+    exact = REASONS.get((reason, place))
+    return exact or next(anchor for (known, _), anchor in REASONS.items() if known is reason)
 
 
 # ---------------------------------------------------------------------- source lines
@@ -284,12 +284,12 @@ def _located(reader: Trace, anchor: Anchor) -> SourceLine:
 def find_line(anchor: Anchor) -> SourceLine:
     """The anchor's line in this checkout. Raises TraceError if the expression is not there."""
     path, mtime_ns = _stamp(ROOT / anchor.file)
-    found = _find_in(path, mtime_ns, anchor.function, anchor.expression)
-    if found is None:
+    line = _find_in(path, mtime_ns, anchor.function, anchor.expression)
+    if line is None:
         raise TraceError(
             f"{anchor.file} has no {anchor.expression!r} in {anchor.function}: the code has changed"
         )
-    return _source_line(path, found, anchor)
+    return _source_line(path, line, anchor)
 
 
 def _own_line(path: str, anchor: Anchor) -> tuple[SourceLine | None, str]:
@@ -342,9 +342,9 @@ def _find_in(path: Path, mtime_ns: int, function: str, expression: str) -> int |
         wanted = wanted.value
     form = ast.dump(wanted)
     lines = [
-        each.lineno
-        for each in ast.walk(node)
-        if isinstance(each, (ast.expr, ast.stmt)) and type(each) is type(wanted) and ast.dump(each) == form
+        part.lineno
+        for part in ast.walk(node)
+        if isinstance(part, (ast.expr, ast.stmt)) and type(part) is type(wanted) and ast.dump(part) == form
     ]
     return min(lines, default=None)
 
