@@ -250,11 +250,11 @@ def _solve(deployment: Deployment, kinds: list[Kind], earlier: Rates | None = No
     )
 
 
-def with_lookups(found: Calibration, deployment: Deployment, timed: list[TimedStep]) -> Calibration:
+def with_lookups(calibration: Calibration, deployment: Deployment, timed: list[TimedStep]) -> Calibration:
     """Add the cost of looking up n-grams: what the steps of such an engine take beyond the fitted time, per row."""
-    cost = CostModel(deployment, found.rates)
+    cost = CostModel(deployment, calibration.rates)
     beyond = median((step.total - cost.seconds(step.load)) / step.load.num_rows for step in timed)
-    return replace(found, rates=replace(found.rates, lookup_overhead=max(0.0, beyond)))
+    return replace(calibration, rates=replace(calibration.rates, lookup_overhead=max(0.0, beyond)))
 
 
 def _inverse(seconds_per_unit: float) -> float:

@@ -106,11 +106,11 @@ def read_plan(name: str) -> Plan:
     return read_yaml(path, Plan, expected, environment=False)  # $0.60/Mtok is a price
 
 
-def misses(found: Capacity) -> bool:
+def misses(sheet: Capacity) -> bool:
     """Whether a limit is missed; the verdicts say which."""
-    scenario, state = found.scenario, found.state
+    scenario, state = sheet.scenario, sheet.state
     assert state is not None
-    tokens = found.figures.get("tokens_in_limit")
+    tokens = sheet.figures.get("tokens_in_limit")
     return (
         1000 * state.ttft > scenario.ttft_ms
         or 1000 * state.step > scenario.tpot_ms
@@ -127,16 +127,16 @@ def _simulated(sheet: Capacity, plan: Plan, seed: int) -> FleetReport:
         return simulate_slice(sheet, plan.router, seed, lambda done, _: advance(done=done))
 
 
-def show_sheet(plan: Plan, found: Capacity) -> None:
+def show_sheet(plan: Plan, sheet: Capacity) -> None:
     """Print the main figures with their substituted formulas."""
-    regional = [name for name in found.figures if name.startswith("ttft_") and name != "ttft_failed"]
+    regional = [name for name in sheet.figures if name.startswith("ttft_") and name != "ttft_failed"]
     names = [*SHEET, *regional]
     rows = [
         (figure.name, figure.shown(), f"{figure.title} = {figure.filled}")
         for name in names
-        if (figure := found.figures.get(name)) is not None
+        if (figure := sheet.figures.get(name)) is not None
     ]
-    scenario = found.scenario
+    scenario = sheet.scenario
     tp = f" x {scenario.tp}" if scenario.tp > 1 else ""
     title = f"{plan.name}: {scenario.model} in {scenario.dtype} on {scenario.gpu}{tp}"
     terminal.show(title, terminal.table("figure", "", "why", left=("why",), rows=rows))
@@ -152,20 +152,20 @@ def show_gaps(rows: list[Gap], replicas: int, router: str) -> None:
     terminal.show(f"{counted(replicas, 'replica')} of the fleet at the peak, {router}", table)
 
 
-def volumes(bill: Bill, found: Capacity, count: int) -> list[float]:
+def volumes(bill: Bill, sheet: Capacity, count: int) -> list[float]:
     """Return requests per month for a chart that shows the plan and the break-even."""
-    planned = found.value("managed") / bill.managed_per_request
+    planned = sheet.value("managed") / bill.managed_per_request
     most = 1.25 * max(planned, bill.break_even() or 0.0)
     return [most * number / (count - 1) for number in range(count)]
 
 
-def show_bill(bill: Bill, found: Capacity) -> None:
+def show_bill(bill: Bill, sheet: Capacity) -> None:
     """Print the costs by volume as bars."""
     from app.debugger.capacity.figure import money
 
-    points = volumes(bill, found, 9)
+    points = volumes(bill, sheet, 9)
     top = max(max(bill.own(point), bill.managed(point)) for point in points)
-    currency = found.scenario.currency
+    currency = sheet.scenario.currency
     terminal.say("[bold]cost per month by volume[/]   o own GPUs   m managed   * both")
     for point in points:
         own, managed = (round(CHART_WIDTH * cost / top) for cost in (bill.own(point), bill.managed(point)))
@@ -178,27 +178,27 @@ def show_bill(bill: Bill, found: Capacity) -> None:
     terminal.say(f"{'':>17}0{money(top, currency):>{CHART_WIDTH}}")
 
 
-def write_svg(path: Path, bill: Bill, found: Capacity) -> None:
+def write_svg(path: Path, bill: Bill, sheet: Capacity) -> None:
     """Draw own and managed costs over the volume, with the break-even."""
     from prep_common.line_chart import Line, draw
 
-    points = volumes(bill, found, 200)
+    points = volumes(bill, sheet, 200)
     lines = [
         Line("own GPUs", [(point / 1e6, bill.own(point)) for point in points]),
         Line("managed", [(point / 1e6, bill.managed(point)) for point in points]),
     ]
     even = bill.break_even()
     marks = [] if even is None else [(even / 1e6, "break-even")]
-    text = draw(lines, "million requests per month", f"{found.scenario.currency} per month", marks)
+    text = draw(lines, "million requests per month", f"{sheet.scenario.currency} per month", marks)
     write_atomically(path, text)
 
 
-def show_commands(found: Capacity) -> None:
+def show_commands(sheet: Capacity) -> None:
     """Print both commands; ours goes through its own option parser, vLLM's through the list of its options."""
     from app.cli.serve import serve
     from engine.sim.plan.serve_command import arguments_of, note_of, vllm_options
 
-    words = arguments_of(found.scenario.deployment)
+    words = arguments_of(sheet.scenario.deployment)
     command = typer.main.get_command(terminal.command_app(serve))
     with command.make_context("prep serve", list(words), resilient_parsing=False):
         pass  # raises a usage error for an unknown option or a bad value
@@ -206,26 +206,26 @@ def show_commands(found: Capacity) -> None:
     terminal.say(terminal.literal(shlex.join(["prep", "serve", *words])), whole=True)
     checked = f"options checked against vLLM {vllm_options()[0]} and prep serve"
     terminal.note(
-        f"[dim]{checked}; {found.value('total'):,.0f} of them behind a router: prep gateway --help[/]"
+        f"[dim]{checked}; {sheet.value('total'):,.0f} of them behind a router: prep gateway --help[/]"
     )
-    if note := note_of(found.scenario.deployment):
+    if note := note_of(sheet.scenario.deployment):
         terminal.note(f"[yellow]{note}[/]")
 
 
-def explain(found: Capacity, name: str, json: bool) -> None:
+def explain(sheet: Capacity, name: str, json: bool) -> None:
     """Print a figure and, indented, those in its formula."""
-    if name not in found.figures:
+    if name not in sheet.figures:
         raise terminal.Problem(
-            unknown_name("there is no figure", name, found.figures), "--formulas   lists them"
+            unknown_name("there is no figure", name, sheet.figures), "--formulas   lists them"
         )
     if json:
         return terminal.print_json(
-            {ancestor: asdict(found.figures[ancestor]) for ancestor in _ancestry(found, name)}
+            {ancestor: asdict(sheet.figures[ancestor]) for ancestor in _ancestry(sheet, name)}
         )
     shown: set[str] = set()
 
     def tell(key: str, depth: int) -> None:
-        figure, indent = found.figures[key], "  " * depth
+        figure, indent = sheet.figures[key], "  " * depth
         terminal.say(f"{indent}[bold]{terminal.literal(figure.title)}[/] ({key}): [bold]{figure.shown()}[/]")
         if key in shown:
             return terminal.say(f"{indent}  as above")
@@ -255,10 +255,10 @@ def _lines(figure: Figure) -> list[str]:
     return [f"{name:<10} {text}" for name, text in parts.items() if text]
 
 
-def show_all(found: Capacity, json: bool) -> None:
+def show_all(sheet: Capacity, json: bool) -> None:
     if json:
-        return terminal.print_json({name: asdict(figure) for name, figure in found.figures.items()})
-    for figure in found.figures.values():
+        return terminal.print_json({name: asdict(figure) for name, figure in sheet.figures.items()})
+    for figure in sheet.figures.values():
         terminal.say(
             f"[bold]{terminal.literal(figure.title)}[/] ({figure.name}): [bold]{figure.shown()}[/]\n"
             + "\n".join(f"  {terminal.literal(line)}" for line in _lines(figure))

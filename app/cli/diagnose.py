@@ -137,10 +137,10 @@ def _watch(sources: Sources) -> Evidence:
         raise unreadable(error.filename, error) from None
 
 
-def show(found: Diagnosis) -> None:
+def show(diagnosis: Diagnosis) -> None:
     """Print the path, the cause and what remains open."""
     branch = ""
-    for step in found.path:
+    for step in diagnosis.path:
         if step.branch != branch:
             branch = step.branch
             terminal.say(f"\n{branch}")
@@ -148,23 +148,23 @@ def show(found: Diagnosis) -> None:
             name, mark = (step.cause, MARKS[step.holds]) if index == 0 else ("", "")
             _row(f"  {name:20} {mark:4} ", reply)
     terminal.say("")
-    if found.cause is not None:
-        _row("Cause:     ", f"{found.cause}. {found.meaning}")
-        for line in found.evidence:
+    if diagnosis.cause is not None:
+        _row("Cause:     ", f"{diagnosis.cause}. {diagnosis.meaning}")
+        for line in diagnosis.evidence:
             _row("           ", line)
-        if found.runner_up is not None:
-            _row("Runner-up: ", f"{found.runner_up}. Excluded: {found.excluded_by}")
-        _row("Next step: ", found.next_step)
+        if diagnosis.runner_up is not None:
+            _row("Runner-up: ", f"{diagnosis.runner_up}. Excluded: {diagnosis.excluded_by}")
+        _row("Next step: ", diagnosis.next_step)
         return
-    if found.candidates:
+    if diagnosis.candidates:
         from engine.server.diagnosis.options import LOOKS
 
-        _row("Candidates: ", ", ".join(found.candidates))
-        _row("This tells them apart: ", f"{found.look}: {LOOKS[found.look]}")
+        _row("Candidates: ", ", ".join(diagnosis.candidates))
+        _row("This tells them apart: ", f"{diagnosis.look}: {LOOKS[diagnosis.look]}")
         return
     terminal.say("Nothing wrong: no cause fits these figures.")
     unknown: dict[str, list[str]] = {}
-    for step in found.cannot_exclude:
+    for step in diagnosis.cannot_exclude:
         unknown.setdefault(" or ".join(step.needs), []).append(step.cause)
     for needs, causes in unknown.items():
         _row("Cannot exclude ", f"{', '.join(causes)} without {needs}")

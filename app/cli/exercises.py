@@ -156,32 +156,34 @@ def open_failure(report: Report) -> None:
     app(trace=Path(failure.trace), step=failure.step)
 
 
-def show_hint(found: Exercise, command: str) -> None:
+def show_hint(exercise: Exercise, command: str) -> None:
     """Show the hints so far and the next one, which is recorded."""
-    known = progress.exercise_progress().get(found.id, progress.ExerciseProgress())
-    number = min(known.hints + 1, len(found.hints))
+    known = progress.exercise_progress().get(exercise.id, progress.ExerciseProgress())
+    number = min(known.hints + 1, len(exercise.hints))
     for index in range(number):
         cost = f"-{progress.HINT_COST:.0%}" if index == known.hints else "shown before"
-        terminal.say(f"[bold]hint {index + 1}/{len(found.hints)}[/] [dim]({cost})[/]")
-        terminal.say(f"  {terminal.literal(found.hints[index])}")
-    if number > known.hints and not is_recorded(lambda: progress.record_hint(found.id, number), "this hint"):
+        terminal.say(f"[bold]hint {index + 1}/{len(exercise.hints)}[/] [dim]({cost})[/]")
+        terminal.say(f"  {terminal.literal(exercise.hints[index])}")
+    if number > known.hints and not is_recorded(
+        lambda: progress.record_hint(exercise.id, number), "this hint"
+    ):
         raise typer.Exit(terminal.ENVIRONMENT)
-    terminal.next_command(f"prep {command} check {found.id}")
+    terminal.next_command(f"prep {command} check {exercise.id}")
 
 
-def show_solution(found: Exercise, command: str, *, yes: bool) -> None:
+def show_solution(exercise: Exercise, command: str, *, yes: bool) -> None:
     """Print the reference solution; before the exercise is solved, ask first and record it as seen."""
     is_saved = True
-    if not is_passed(progress.exercise_progress(), found):
+    if not is_passed(progress.exercise_progress(), exercise):
         if not yes and sys.stdin.isatty():
-            reply = input(f"{found.id} is not solved: the solution will count as seen. Show it? [y/N] ")
+            reply = input(f"{exercise.id} is not solved: the solution will count as seen. Show it? [y/N] ")
             if reply.strip().lower() not in ("y", "yes"):
                 return
-        is_saved = is_recorded(lambda: progress.record_solution(found.id))
-    print(solution(found.id).rstrip())
+        is_saved = is_recorded(lambda: progress.record_solution(exercise.id))
+    print(solution(exercise.id).rstrip())
     if not is_saved:
         raise typer.Exit(terminal.ENVIRONMENT)
-    terminal.next_command(f"prep {command} check {found.id}")
+    terminal.next_command(f"prep {command} check {exercise.id}")
 
 
 def is_passed(done: dict[str, Any], exercise: Exercise) -> bool:

@@ -138,44 +138,46 @@ def _hour(text: str, options: dict[str, Any], *, has_date: bool) -> dt.time:
         raise terminal.Problem(why, shlex.join(["prep", "plan", *words, "--at", "19:00"])) from None
 
 
-def as_json(found: Plan) -> dict[str, Any]:
-    plain = asdict(found)
-    plain["today"], plain["interview"] = found.today.isoformat(), found.interview.isoformat()
-    for day, row in zip(found.days, plain["days"], strict=True):
+def as_json(schedule: Plan) -> dict[str, Any]:
+    plain = asdict(schedule)
+    plain["today"], plain["interview"] = schedule.today.isoformat(), schedule.interview.isoformat()
+    for day, row in zip(schedule.days, plain["days"], strict=True):
         row["date"], row["minutes"] = day.date.isoformat(), day.minutes
-    return {**plain, "minutes": found.minutes, "planned": found.planned}
+    return {**plain, "minutes": schedule.minutes, "planned": schedule.planned}
 
 
-def next_step(found: Plan) -> str:
+def next_step(schedule: Plan) -> str:
     """Return the first command of today, or the one that suits a day without tasks."""
-    tasks = found.days[0].tasks if found.days else ()
-    return tasks[0].command if tasks else "prep review --surprises" if not found.days else "prep today"
+    tasks = schedule.days[0].tasks if schedule.days else ()
+    return tasks[0].command if tasks else "prep review --surprises" if not schedule.days else "prep today"
 
 
-def show(found: Plan, learner: Learner, *, whole: bool = False) -> None:
+def show(schedule: Plan, learner: Learner, *, whole: bool = False) -> None:
     """Print the plan by weeks, and what it leaves out."""
-    terminal.say(f"[bold]plan[/]  {_title(found, learner)}")
-    shown = found.days if whole else found.days[:DETAILED_DAYS]
+    terminal.say(f"[bold]plan[/]  {_title(schedule, learner)}")
+    shown = schedule.days if whole else schedule.days[:DETAILED_DAYS]
     later = False
-    for monday, days in by_week(found):
+    for monday, days in by_week(schedule):
         minutes = sum(day.minutes for day in days)
         heading = f"week of {monday.day} {monday:%b}"
         if days[0] in shown:
             terminal.say(f"\n [bold]{heading}[/]  {minutes / 60:.1f} h")
             for day in days:
-                _show_day(day, found.today)
+                _show_day(day, schedule.today)
         else:
             if not later:
                 terminal.say("\n [bold]later weeks, by their first day[/]")
             later = True
             _print(f" {monday.day:>2} {monday:%b}  {minutes / 60:4.1f} h  ", _sums(days))
-    if found.days:
-        terminal.say(f"\n {found.interview:%a} {found.interview.day:>2} {found.interview:%b}  interview")
-        _print_questions(found.questions)
-    _print_lessons(found)
-    _print_left_out(found)
-    if found.weakest:
-        topics = join_and([topic.replace("_", " ") for topic in found.weakest])
+    if schedule.days:
+        terminal.say(
+            f"\n {schedule.interview:%a} {schedule.interview.day:>2} {schedule.interview:%b}  interview"
+        )
+        _print_questions(schedule.questions)
+    _print_lessons(schedule)
+    _print_left_out(schedule)
+    if schedule.weakest:
+        topics = join_and([topic.replace("_", " ") for topic in schedule.weakest])
         _print(" weakest   ", [f"{topics}: most to gain for your role"])
 
 

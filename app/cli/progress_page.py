@@ -24,7 +24,7 @@ BLUE, VERMILLION, GREY = "#0072b2", "#d55e00", "#d9d9d9"
 SIDE, MARGIN = 260, 36
 
 
-def page(found: Progress, calibrated: Calibration | None, settings: Settings) -> str:
+def page(progress: Progress, calibrated: Calibration | None, settings: Settings) -> str:
     """Return the HTML document."""
     who = ", ".join(filter(None, (settings.role, settings.level))) or "all roles"
     until = f", interview on {settings.interview_date.isoformat()}" if settings.interview_date else ""
@@ -33,12 +33,12 @@ def page(found: Progress, calibrated: Calibration | None, settings: Settings) ->
 <title>prep: progress</title><style>{STYLE}</style></head><body>
 <h1>Progress</h1>
 <p class="dim">{escape(who + until)}; {dt.date.today().isoformat()}</p>
-<p><span class="big">{found.readiness:.0f}</span> of 100 readiness</p>
+<p><span class="big">{progress.readiness:.0f}</span> of 100 readiness</p>
 <p class="dim">{escape(FORMULA)}</p>
 <h2>Topics</h2>
 <table><thead><tr><th>topic<th>seen<th>right<th>recall now<th>surprises<th>due<th>readiness</tr></thead>
 <tbody>
-{"".join(_topic(topic) for topic in found.topics)}</tbody></table>
+{"".join(_topic(topic) for topic in progress.topics)}</tbody></table>
 <h2>Calibration</h2>
 {_calibration(calibrated)}
 </body></html>

@@ -131,46 +131,46 @@ def _wait(process: ForkProcess) -> ForkOutcome:
 # ---------------------------------------------------------------------- print
 
 
-def plain(found: TraceDiff) -> dict[str, Any]:
+def plain(difference: TraceDiff) -> dict[str, Any]:
     """A comparison as JSON values."""
     return {
-        **asdict(found),
-        "settings": [{"name": name, "a": a, "b": b} for name, a, b in found.settings],
-        "figures": [{**asdict(figure), "delta": figure.delta} for figure in found.figures],
+        **asdict(difference),
+        "settings": [{"name": name, "a": a, "b": b} for name, a, b in difference.settings],
+        "figures": [{**asdict(figure), "delta": figure.delta} for figure in difference.figures],
     }
 
 
-def print_diff(found: TraceDiff, a: str, b: str) -> None:
+def print_diff(difference: TraceDiff, a: str, b: str) -> None:
     out = terminal.out()
     terminal.say(f"[bold]A[/] {terminal.literal(a)}   [bold]B[/] {terminal.literal(b)}", whole=True)
-    if found.same_workload:
+    if difference.same_workload:
         out.print("[dim]same workload[/]")
     else:
-        notes = "; ".join(found.workload_notes) or "the recorded requests differ"
+        notes = "; ".join(difference.workload_notes) or "the recorded requests differ"
         terminal.say(
             f"{terminal.mark(None)} the workloads differ: {terminal.literal(notes)}. Requests are matched by id"
         )
-    for name, *values in found.settings:
+    for name, *values in difference.settings:
         one, other = ("-" if value is None else terminal.literal(value) for value in values)
         terminal.say(f"[dim]{name}[/]  A {one}, B {other}")
     out.print()
-    if found.first is None:
+    if difference.first is None:
         from app.debugger.views.compare import summary  # it imports numpy, which a help page does not need
 
-        terminal.say(summary(found), whole=True)
+        terminal.say(summary(difference), whole=True)
         return
-    print_divergence(found.first)
-    more = len(found.divergences) - 1
+    print_divergence(difference.first)
+    more = len(difference.divergences) - 1
     rest = f"; {counted(more, 'later divergence')}" if more else ""
-    steps = "1 step decides" if found.num_different == 1 else f"{found.num_different} steps decide"
+    steps = "1 step decides" if difference.num_different == 1 else f"{difference.num_different} steps decide"
     out.print(f"[dim]{steps} differently{rest}[/]\n")
-    _print_figures(found.figures, found.clocks)
-    _print_requests(found.requests)
+    _print_figures(difference.figures, difference.clocks)
+    _print_requests(difference.requests)
 
 
-def print_divergence(found: Divergence) -> None:
-    terminal.say(f"[bold]First different decision: step {found.step}[/] ({', '.join(found.kinds)})")
-    for name, side in (("A", found.a), ("B", found.b)):
+def print_divergence(divergence: Divergence) -> None:
+    terminal.say(f"[bold]First different decision: step {divergence.step}[/] ({', '.join(divergence.kinds)})")
+    for name, side in (("A", divergence.a), ("B", divergence.b)):
         terminal.say(f"  [bold]{name}[/] {terminal.literal(side.decided)}")
         for reason in side.reasons:
             terminal.say(f"    [dim]{terminal.literal(reason)}[/]")

@@ -62,14 +62,14 @@ def reference_pages(tree: Tree) -> dict[str, str]:
     return pages
 
 
-def index(tree: Tree, found: dict[str, list[str]]) -> str:
+def index(tree: Tree, objects: dict[str, list[str]]) -> str:
     """Return the first page of the reference: each package with its names."""
     rows = ["| package | exports |", "|---|---|"]
-    for package, names in found.items():
+    for package, names in objects.items():
         links = ", ".join(f"[{name}]({package}.md#{package}.{name})" for name in names)
         rows.append(f"| [{package}]({package}.md) | {links} |")
     folders = []
-    for folder in sorted({package.partition(".")[0] for package in found}):
+    for folder in sorted({package.partition(".")[0] for package in objects}):
         place = tree.place(folder)
         assert place is not None
         folders.append(f"[{folder}]({relative('api/README.md', place)})")

@@ -96,36 +96,36 @@ def _judged(session: Session) -> Verdicts | None:
         return None
 
 
-def show(found: Report) -> None:
+def show(result: Report) -> None:
     """Print the report: marks, strengths, gaps with their commands, each question in one line."""
     from interview.mock.assessment import FAR_OFF
     from interview.mock.scenario import role_name
 
     where = showing.console()
-    used = f"{found.minutes_used:g} of {found.minutes} min"
-    where.print(f"\n[bold]{escape(found.title)}[/]")
-    where.print(f" {escape(role_name(found.role))}, {escape(found.level)} · {used} · {short(found.id)}")
-    where.print(f" for {escape(found.level)}: [bold]{escape(found.recommendation)}[/]")
-    if found.reason:
-        where.print(Padding(f"[dim]{escape(found.reason)}[/]", (0, 0, 0, 1)))
-    judged = any(row.judge is not None for row in found.axes)
+    used = f"{result.minutes_used:g} of {result.minutes} min"
+    where.print(f"\n[bold]{escape(result.title)}[/]")
+    where.print(f" {escape(role_name(result.role))}, {escape(result.level)} · {used} · {short(result.id)}")
+    where.print(f" for {escape(result.level)}: [bold]{escape(result.recommendation)}[/]")
+    if result.reason:
+        where.print(Padding(f"[dim]{escape(result.reason)}[/]", (0, 0, 0, 1)))
+    judged = any(row.judge is not None for row in result.axes)
     headings = ["axis", "machine", "you", *(["judge"] if judged else []), "observed"]
     table = terminal.table(*headings)
-    for row in found.axes:
+    for row in result.axes:
         cells = [_mark(row.machine), _mark(row.own), *([_mark(row.judge)] if judged else [])]
         table.add_row(escape(row.title), *cells, str(row.observations))
     where.print(Padding(table, (0, 0, 0, 1)))
-    for row in found.axes:
+    for row in result.axes:
         if row.machine is not None and row.own is not None and abs(row.own - row.machine) >= FAR_OFF:
             far = f"you rated {row.title.lower()} {row.own}, the evidence says {row.machine}"
             where.print(f" [yellow]{escape(far)}[/]")
-    _questions(found)
-    if found.strengths:
+    _questions(result)
+    if result.strengths:
         where.print("\n [bold]strong[/]")
-        for text in found.strengths:
+        for text in result.strengths:
             where.print(showing.bullet(text))
-    _gaps(found)
-    _rest(found)
+    _gaps(result)
+    _rest(result)
 
 
 def _mark(value: int | None) -> str:

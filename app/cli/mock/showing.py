@@ -86,9 +86,9 @@ def _words(text: str) -> None:
             console().print(showing.prose(body, indent=4 if is_quote else 1))
 
 
-def chart(found: dict[str, Any], *, coach: bool, who: str = "you") -> None:
+def chart(curve: dict[str, Any], *, coach: bool, who: str = "you") -> None:
     """Print the prediction beside the measured figure. Verdicts on a prediction are for coached sessions."""
-    rows = found.get("rows") or ()
+    rows = curve.get("rows") or ()
     if not rows:
         return
     is_prediction = any(said for _, said, *_ in rows)

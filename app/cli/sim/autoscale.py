@@ -75,10 +75,10 @@ def service_of(plan: Any, days: int, seed: int) -> Service:
     )
 
 
-def show(found: Race, took: float, seeds: int) -> None:
+def show(race: Race, took: float, seeds: int) -> None:
     """Print a row per policy, and ours against the HPA on the queue, seed by seed."""
     table = terminal.table("policy", "SLO missed", "worst seed", "hours", "changes", "thrash", "most")
-    for result in found.results:
+    for result in race.results:
         worst = max(report.violated for report in result.reports)
         table.add_row(
             result.name,
@@ -89,29 +89,29 @@ def show(found: Race, took: float, seeds: int) -> None:
             f"{result.mean(lambda r: r.thrash):,.1f}",
             f"{result.mean(lambda r: r.most_replicas):,.0f}",
         )
-    hours = f"budget {found.budget:,.0f} replica hours on the tuning days, oracle {found.oracle:,.0f} on the test days"
+    hours = f"budget {race.budget:,.0f} replica hours on the tuning days, oracle {race.oracle:,.0f} on the test days"
     terminal.show(f"means of {seeds} seeds: {hours}", table)
-    for result in found.results:
+    for result in race.results:
         beyond = "" if result.meets_budget else "; no setting is within the budget: this is the cheapest"
         terminal.say(f"{result.name + ':':<15} {result.words}{beyond}")
-    show_rivals(found)
-    requests = found.results[0].mean(lambda report: report.num_requests)
+    show_rivals(race)
+    requests = race.results[0].mean(lambda report: report.num_requests)
     terminal.say(f"{requests:,.0f} requests per seed; all runs and the tuning took {took:.1f} s")
 
 
-def show_rivals(found: Race) -> None:
+def show_rivals(race: Race) -> None:
     """Print the HPAs' settings next to ours: misses and cost over the seeds, and what follows."""
-    ours, seeds = found.results[0], len(found.seeds)
+    ours, seeds = race.results[0], len(race.seeds)
     table = terminal.table(
         "policy", "setting", "cost", "hours", "SLO missed", "misses more in", left=("setting",)
     )
     table.add_row(ours.name, "", "1.00 x", f"{ours.mean(_hours):,.0f}", f"{ours.mean(_violated):.2%}", "")
-    for role, rival in found.rivals:
+    for role, rival in race.rivals:
         row = (f"{ratio(rival, ours):.2f} x", f"{rival.mean(_hours):,.0f}", f"{rival.mean(_violated):.2%}")
         table.add_row(rival.name, role, *row, f"{misses_more(rival, ours)} of {seeds}")
     terminal.show(f"settings of the HPAs next to {ours.name}; seeds in which they miss more", table)
-    for name in dict.fromkeys(rival.name for _, rival in found.rivals):
-        terminal.say(verdict(ours, {role: rival for role, rival in found.rivals if rival.name == name}))
+    for name in dict.fromkeys(rival.name for _, rival in race.rivals):
+        terminal.say(verdict(ours, {role: rival for role, rival in race.rivals if rival.name == name}))
 
 
 def verdict(ours: Result, rivals: dict[str, Result]) -> str:
@@ -152,13 +152,13 @@ def _hours(report: DayReport) -> float:
     return report.replica_hours
 
 
-def draw_day(found: Race, service: Service) -> str:
+def draw_day(race: Race, service: Service) -> str:
     """Draw the replicas of the first seed over the day, with each policy's figures in its name."""
     from prep_common.line_chart import Line, draw
 
     shown = [
         result
-        for result in found.results
+        for result in race.results
         if result.name in ("asymmetric", "HPA queue", "HPA load", "predictive")
     ]
     lines = []

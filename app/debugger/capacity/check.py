@@ -29,12 +29,12 @@ LIMIT_S = 30.0
 CLOSE = 1.05
 
 
-def sensible_count(found: Capacity) -> int:
+def sensible_count(capacity: Capacity) -> int:
     """The number of requests for a run long enough to compare with the steady state."""
-    state = found.state
+    state = capacity.state
     assert state is not None
     first = state.ttft if math.isfinite(state.ttft) else 0.0
-    residence = first + found.scenario.output * state.step
+    residence = first + capacity.scenario.output * state.step
     return round(min(MOST, max(FEWEST, state.rate * RESIDENCES * residence)))
 
 
@@ -117,13 +117,13 @@ class Gap:
         return self.run / self.formula if self.formula and math.isfinite(self.formula) else math.nan
 
 
-def compare(found: Capacity, report: RunReport, replicas: int = 1) -> list[Gap]:
+def compare(capacity: Capacity, report: RunReport, replicas: int = 1) -> list[Gap]:
     """The numbers of formula and run of `replicas` replicas, each with a sentence about the difference."""
-    state, scenario = found.state, found.scenario
+    state, scenario = capacity.state, capacity.scenario
     assert state is not None
     if report.ttft is None or report.tpot is None or report.queue is None:
         return []
-    made = min(state.rate, found.value("most")) * scenario.output
+    made = min(state.rate, capacity.value("most")) * scenario.output
     hits = scenario.hit_tokens / scenario.prompt
     cost = scenario.price * scenario.deployment.num_devices / 3600e-6
     speed = report.output_tokens_per_s / replicas
@@ -139,7 +139,7 @@ def compare(found: Capacity, report: RunReport, replicas: int = 1) -> list[Gap]:
         ("Busy", "share", state.busy, busy,
          f"With {report.num_requests:,} requests, a few long pauses between them dominate. The formula is the steady "
          "state with a Poisson number of running requests."),
-        ("KV cache in use by running requests", "share", found.value("kv_use"), kv,
+        ("KV cache in use by running requests", "share", capacity.value("kv_use"), kv,
          "The number of running requests differs (above), and every request holds a whole last block of "
          f"{scenario.deployment.block_size} tokens, however full; the peak was "
          f"{100 * report.peak_kv_cache_usage:.0f} %."),

@@ -26,10 +26,10 @@ class LoadCurves:
     within_tpot: float
 
 
-def load_curves(found: Capacity) -> LoadCurves:
+def load_curves(capacity: Capacity) -> LoadCurves:
     """Compute the curves of a scenario that fits."""
-    scenario, count = found.scenario, found.value("replicas")
-    replica = Replica(scenario, found.value("batch_limit"))
+    scenario, count = capacity.scenario, capacity.value("replicas")
+    replica = Replica(scenario, capacity.value("batch_limit"))
     most = replica.most_requests_per_s()
     free = [1 - number / NUM_POINTS for number in range(1, NUM_POINTS + 1)]
     shares = [1e-6, *(LAST * (1 - share**2) for share in free)]  # closer together where the curves turn up

@@ -20,10 +20,10 @@ class Part(NamedTuple):
     about: str
 
 
-def parts(found: Capacity) -> list[Part]:
+def parts(capacity: Capacity) -> list[Part]:
     """Return the parts of one GPU's memory. They add up to its size if the model fits; else to the engine's need, of
     which the last part is missing."""
-    deployment = found.scenario.deployment
+    deployment = capacity.scenario.deployment
     plan = divide_memory(deployment)
     utilization = deployment.gpu_memory_utilization
     reserve = Part(
@@ -35,7 +35,7 @@ def parts(found: Capacity) -> list[Part]:
         Part("Activations", plan.activations, "activations", "of the largest step, an estimate"),
         Part("Runtime, graphs", plan.runtime, "runtime", "CUDA context, communication, CUDA graphs"),
     ]
-    if found.problem:
+    if capacity.problem:
         least = (deployment.max_model_len + 2 * deployment.block_size) * plan.kv_bytes_per_token
         wanted = sum(part.num_bytes for part in fixed) + least
         about = f"for one sequence of {deployment.max_model_len:,} tokens, the least that the engine accepts"
@@ -43,7 +43,7 @@ def parts(found: Capacity) -> list[Part]:
             "Missing", wanted - plan.usable, "missing", "needed, beyond the memory that the engine may use"
         )
         return [*fixed, Part("KV cache", least, "used", about), missing]
-    used = found.value("kv_use") * plan.kv_budget
+    used = capacity.value("kv_use") * plan.kv_budget
     return [
         *fixed,
         Part("KV in use", used, "used", "blocks of running requests at the plan's load, on average"),
@@ -57,11 +57,11 @@ def parts(found: Capacity) -> list[Part]:
     ]
 
 
-def bar(found: Capacity) -> str:
+def bar(capacity: Capacity) -> str:
     """Return the bar as HTML, to the scale of the GPU's memory, or of the engine's need if that is more."""
-    deployment = found.scenario.deployment
+    deployment = capacity.scenario.deployment
     total, usable = deployment.hardware.memory_bytes, divide_memory(deployment).usable
-    shown = [part for part in parts(found) if part.num_bytes]
+    shown = [part for part in parts(capacity) if part.num_bytes]
     missing = next((part.num_bytes for part in shown if part.kind == "missing"), 0.0)
     scale = max(total, usable + missing)
     stretches = "".join(

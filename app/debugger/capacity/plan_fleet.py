@@ -20,29 +20,29 @@ MOST_REQUESTS = 6000
 
 
 def simulate_slice(
-    found: Capacity, router: str, seed: int = 0, tell: Callable[[int, int], None] | None = None
+    capacity: Capacity, router: str, seed: int = 0, tell: Callable[[int, int], None] | None = None
 ) -> FleetReport:
     """Serve the slice's share of the peak. tell: called with (requests sent, requests in all)."""
-    assert found.state is not None
-    scenario, replicas = found.scenario, size_of_slice(found)
-    count = min(MOST_REQUESTS, replicas * sensible_count(found))
+    assert capacity.state is not None
+    scenario, replicas = capacity.scenario, size_of_slice(capacity)
+    count = min(MOST_REQUESTS, replicas * sensible_count(capacity))
     memory, rates = plan_memory(scenario.deployment), calibrated_rates(scenario.deployment)
 
     def engine() -> SimEngine:
         return make_engine(scenario.deployment, plan=memory, rates=rates)
 
-    work = scenario.workload(count, found.state.rate * replicas, seed)
+    work = scenario.workload(count, capacity.state.rate * replicas, seed)
     fleet = Fleet(engine, replicas, make_router(router))
     return fleet.run(work, (lambda number: tell(number, count)) if tell else None)
 
 
-def size_of_slice(found: Capacity) -> int:
-    return min(MOST_REPLICAS, round(found.value("replicas")))
+def size_of_slice(capacity: Capacity) -> int:
+    return min(MOST_REPLICAS, round(capacity.value("replicas")))
 
 
-def gaps(found: Capacity, report: FleetReport, router: str) -> list[Gap]:
+def gaps(capacity: Capacity, report: FleetReport, router: str) -> list[Gap]:
     """Compare formula and simulation, with the reason for each difference."""
-    rows = compare(found, report.run, len(report.replicas))
+    rows = compare(capacity, report.run, len(report.replicas))
     ttft = report.run.ttft
     if len(report.replicas) == 1 or ttft is None:
         return rows

@@ -27,29 +27,29 @@ _CHECK = "capacity check"
 HEADLINES = ("per_mtok", "gpus", "ttft", "tpot", "utilisation", "running", "resident")
 
 
-def show(found: Capacity, undo: Callable[[], None], apply: Callable[[Remedy], None]) -> None:
+def show(capacity: Capacity, undo: Callable[[], None], apply: Callable[[Remedy], None]) -> None:
     """undo: shows a button that takes back the last remedy; apply: called with the chosen one."""
-    if found.problem:
-        st.error(found.problem.partition(" What would fit")[0])
+    if capacity.problem:
+        st.error(capacity.problem.partition(" What would fit")[0])
     else:
-        st.html(_headline(found))
-    st.html(f"<style>{_css('memory_bar.css')}</style>{bar(found)}")
-    if not found.problem:
-        _verdicts(found)
+        st.html(_headline(capacity))
+    st.html(f"<style>{_css('memory_bar.css')}</style>{bar(capacity)}")
+    if not capacity.problem:
+        _verdicts(capacity)
     undo()
-    _remedies(found, apply)
-    if not found.problem:
-        _against_load(found)
+    _remedies(capacity, apply)
+    if not capacity.problem:
+        _against_load(capacity)
     formula, run = st.columns([1.15, 1], gap="medium")
     with formula:
         st.markdown("**By formula** · open a line for its formula, numbers and limits")
-        _tree(found)
+        _tree(capacity)
     with run:
         st.markdown("**Check by simulation** · the real scheduler, virtual time")
-        if found.problem:
+        if capacity.problem:
             st.caption("Nothing to simulate: the model does not fit.")
         else:
-            _simulation(found)
+            _simulation(capacity)
 
 
 def _verdicts(capacity: Capacity) -> None:

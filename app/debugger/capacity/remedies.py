@@ -34,36 +34,36 @@ class Remedy:
     """Whether nothing is missed any more."""
 
 
-def missed(found: Capacity) -> dict[str, float]:
+def missed(capacity: Capacity) -> dict[str, float]:
     """Return what a scenario misses, with a number to lower: missing bytes, utilisation, milliseconds."""
-    if found.problem:
-        return {"memory": short_by(found)}
-    state, scenario = found.state, found.scenario
+    if capacity.problem:
+        return {"memory": short_by(capacity)}
+    state, scenario = capacity.state, capacity.scenario
     assert state is not None
     if not state.is_stable:
-        return {"rate": found.value("utilisation")}
+        return {"rate": capacity.value("utilisation")}
     values = {"TTFT": (1000 * state.ttft, scenario.ttft_ms), "TPOT": (1000 * state.step, scenario.tpot_ms)}
     return {name: value for name, (value, limit) in values.items() if value > limit}
 
 
-def short_by(found: Capacity) -> float:
+def short_by(capacity: Capacity) -> float:
     """Return the bytes that one GPU lacks for the model and one sequence; negative if it has more than that."""
-    deployment = found.scenario.deployment
+    deployment = capacity.scenario.deployment
     plan = divide_memory(deployment)
     return (deployment.max_model_len + 2 * deployment.block_size) * plan.kv_bytes_per_token - plan.kv_budget
 
 
-def remedies(found: Capacity) -> list[Remedy]:
+def remedies(capacity: Capacity) -> list[Remedy]:
     """Return the changes that help: first those that solve everything, the cheapest first."""
-    before = missed(found)
+    before = missed(capacity)
     if not before:
         return []
     ranked: list[tuple[tuple[Any, ...], Remedy]] = []
-    for kind in _kinds(found.scenario):
+    for kind in _kinds(capacity.scenario):
         best: tuple[tuple[Any, ...], Remedy] | None = None
         for title, change in kind:
             try:
-                after = work_out(replace(found.scenario, **change))
+                after = work_out(replace(capacity.scenario, **change))
             except ConfigError:
                 continue
             left = missed(after)
@@ -72,7 +72,7 @@ def remedies(found: Capacity) -> list[Remedy]:
             cost = after.value("per_mtok") if not after.problem else 0.0
             rank = (len(left) > 0, after.problem != "", sum(left.values()) if left else cost)
             if best is None or rank < best[0]:
-                best = rank, Remedy(title, after.scenario, _effect(found, after), not left)
+                best = rank, Remedy(title, after.scenario, _effect(capacity, after), not left)
             if not left:
                 break
         if best:

@@ -29,14 +29,14 @@ COLOURS = {
 _STYLE = Path(__file__).with_name("roofline.css")
 
 
-def show(found: Capacity, batch: int | None, context: int | None) -> tuple[int, int]:
+def show(capacity: Capacity, batch: int | None, context: int | None) -> tuple[int, int]:
     """Draw, and return batch and context. batch, context: those of a link; None: those of the plan."""
-    scenario = found.scenario
-    if found.problem:
+    scenario = capacity.scenario
+    if capacity.problem:
         st.error(
-            f"{found.problem.partition(' What would fit')[0]} The roofline shows each operation as if it did."
+            f"{capacity.problem.partition(' What would fit')[0]} The roofline shows each operation as if it did."
         )
-    of_plan = _of_plan(found)
+    of_plan = _of_plan(capacity)
     batch, context = _sliders(scenario, (batch or of_plan[0], context or of_plan[1]))
     roofline, work = Roofline(scenario.deployment), operations(scenario.deployment, batch, context)
     _chart(roofline, work, batch, context)

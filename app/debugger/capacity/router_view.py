@@ -49,20 +49,20 @@ _HTML = """
 """
 
 
-def show(found: Capacity) -> dict[str, str]:
+def show(capacity: Capacity) -> dict[str, str]:
     """Draw, and return the parameters of a link to the same picture."""
-    if found.problem:
-        st.error(found.problem.partition(" What would fit")[0])
+    if capacity.problem:
+        st.error(capacity.problem.partition(" What would fit")[0])
         return {}
-    router, replicas, is_by_prefix = _controls(found)
+    router, replicas, is_by_prefix = _controls(capacity)
     log, report = _opened(), None
     if log is not None:
         st.caption(
             f"Shown: the opened file, routed by {told(log.router)}. To simulate again, remove it below."
         )
     else:
-        log, report = _simulated(found.scenario, found.value("rate"), router, replicas)
-        if not found.scenario.prefix_len:
+        log, report = _simulated(capacity.scenario, capacity.value("rate"), router, replicas)
+        if not capacity.scenario.prefix_len:
             st.caption(
                 "No prompt has a common prefix here. To see routing by prefix, raise Common prefix (share)."
             )
@@ -71,7 +71,7 @@ def show(found: Capacity) -> dict[str, str]:
     _legend(log, is_by_prefix)
     _draw(log, is_by_prefix, report)
     if report is not None:
-        _all_routers(found, replicas)
+        _all_routers(capacity, replicas)
     _open_file()
     return {"router": router, "lanes": str(replicas)}
 

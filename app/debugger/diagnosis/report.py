@@ -22,11 +22,11 @@ FIELDS = {
 """Option of `prep diagnose` -> the field of the section."""
 
 
-def as_html(found: Diagnosis) -> str:
+def as_html(diagnosis: Diagnosis) -> str:
     """Return the whole report. The branch of the named cause is open."""
-    branches = [(branch, list(steps)) for branch, steps in groupby(found.path, lambda step: step.branch)]
-    tree = "".join(_branch(found, branch, steps) for branch, steps in branches)
-    return f'<div class="diagnosis">{_verdict(found)}{tree}{_open(found)}</div>'
+    branches = [(branch, list(steps)) for branch, steps in groupby(diagnosis.path, lambda step: step.branch)]
+    tree = "".join(_branch(diagnosis, branch, steps) for branch, steps in branches)
+    return f'<div class="diagnosis">{_verdict(diagnosis)}{tree}{_open(diagnosis)}</div>'
 
 
 def _verdict(diagnosis: Diagnosis) -> str:

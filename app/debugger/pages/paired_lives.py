@@ -50,7 +50,7 @@ class Frame(NamedTuple):
         return max(first, self.first), min(last, self.last) + 1
 
 
-def show_lives(found: TraceDiff, pairs: list[Pair], num_steps: int, step: int, with_equal: bool) -> None:
+def show_lives(difference: TraceDiff, pairs: list[Pair], num_steps: int, step: int, with_equal: bool) -> None:
     """Draw the pairs that differ, or all. A click selects the step and the request."""
     wanted = [pair for pair in pairs if with_equal or not pair.delta.is_equal]
     if not wanted:
@@ -72,7 +72,7 @@ def show_lives(found: TraceDiff, pairs: list[Pair], num_steps: int, step: int, w
         + "; ".join(in_words(pair) for pair in frame.pairs[:12]),
         hint="Click a bar or a shaded stretch to open its step below. Arrow keys and Enter do the same.",
         marker=step,
-        flag=None if found.first is None else (found.first.step, flag(found.first)),
+        flag=None if difference.first is None else (difference.first.step, flag(difference.first)),
         chosen=shown,
         row_height=13 if len(frame.pairs) > 12 else 16,
         key="compare_lives",

@@ -84,14 +84,14 @@ def request_table(deltas: Sequence[RequestDelta], with_equal: bool = True) -> li
     return rows
 
 
-def summary(found: TraceDiff) -> str:
+def summary(difference: TraceDiff) -> str:
     """The result of a comparison in one or two sentences."""
-    if found.first is None:
-        if found.first_blocks is None:
-            return f"The runs are identical: every decision and every block id.{_why_equal(found)}"
-        return f"Every decision is the same; block events differ from step {found.first_blocks}."
+    if difference.first is None:
+        if difference.first_blocks is None:
+            return f"The runs are identical: every decision and every block id.{_why_equal(difference)}"
+        return f"Every decision is the same; block events differ from step {difference.first_blocks}."
     nouns = {"steps with rows": "step", "preemptions": "preemption", "recomputed": "recomputed token"}
-    changes = {figure.name: round(figure.delta or 0) for figure in found.figures if figure.name in nouns}
+    changes = {figure.name: round(figure.delta or 0) for figure in difference.figures if figure.name in nouns}
     words = [
         counted(abs(change), f"{'more' if change > 0 else 'fewer'} {noun}")
         for name, noun in nouns.items()
@@ -99,7 +99,7 @@ def summary(found: TraceDiff) -> str:
     ]
     same = "Both have as many steps, preemptions and recomputed tokens."
     result = f"B has {join_and(words)}." if words else same
-    return f"The first different decision is in step {found.first.step}. {result}"
+    return f"The first different decision is in step {difference.first.step}. {result}"
 
 
 def _why_equal(difference: TraceDiff) -> str:

@@ -129,14 +129,14 @@ def times_of(history: History) -> tuple[list[float], list[Activity | None]]:
     return times, activities
 
 
-def lines_of(history: History, found: Sequence[Activity | None]) -> list[Line]:
+def lines_of(history: History, activities: Sequence[Activity | None]) -> list[Line]:
     """Return the charts over these figures."""
     now = history.activity
 
     def line(
         title: str, unit: str, of: Callable[[Activity], float | None], limit: float | None = None
     ) -> Line:
-        values = [_number(None if activity is None else of(activity)) for activity in found]
+        values = [_number(None if activity is None else of(activity)) for activity in activities]
         current = None if now is None else of(now)
         return Line(
             title,
@@ -153,7 +153,9 @@ def lines_of(history: History, found: Sequence[Activity | None]) -> list[Line]:
 
         p50, p99 = (of(now, percent) for percent in (50, 99))
         text = "–" if p50 is None or p99 is None else f"{duration(p50)} to {duration(p99)}"
-        low, high = ([_number(of(activity, percent)) * 1000 for activity in found] for percent in (50, 99))
+        low, high = (
+            [_number(of(activity, percent)) * 1000 for activity in activities] for percent in (50, 99)
+        )
         return Line(title, "median to p99; axis: ms", low, high, None, text)
 
     return [
