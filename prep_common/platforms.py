@@ -14,7 +14,6 @@ NEEDS = {
         "app/bench/upgrade_sides.py": "the memory a process has now, for its peak",
         "kernels/bench/limits.py": "the processor's name from `platform`",
         "kernels/cpu/build.py": "the processor from `platform`; OpenMP from torch's folder",
-        "prep_common/guest/seccomp.py": "no filter of system calls",
         "prep_common/process_family.py": "psutil reads the parents of all processes",
         "prep_common/sandbox/places.py": "the audit hook compares names that do not exist",
         "prep_common/sandbox/process.py": "no credit for a busy machine; deleted files that are open do not count",
@@ -29,8 +28,7 @@ NEEDS = {
         "app/bench/sides/side_protocol.py": "the end of stdin ends a side",
         "app/cli/app.py": "the command ends its server itself, but not after kill -9",
         "prep_common/guest/landlock.py": "only called with Landlock",
-        "prep_common/guest/limits.py": "a thread watches the parent; capabilities do not exist",
-        "prep_common/guest/seccomp.py": "only called where filters exist",
+        "prep_common/guest/limits.py": "a thread watches the parent",
     },
 }
 """Feature: file: what the file does instead.

@@ -22,7 +22,6 @@ def main() -> None:
     _, root, parent, scratch, *rest = sys.argv
     split = rest.index("--")
     limits.end_with(int(parent))
-    limits.drop_capabilities()
     limits.confine(MEGABYTES, DISK_MEGABYTES)
     os.chdir(scratch)
     landlock.confine(rest[:split], [root], [scratch, "/dev/null"], runnable=rest[:split])

@@ -1,4 +1,4 @@
-"""Limits that the kernel keeps, and no privileges: what this process sets for itself before it loads learner code."""
+"""Limits that the kernel keeps: what this process sets for itself before it loads learner code."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import ctypes
 import os
 import resource
 import signal
-import struct
 import sys
 import threading
 import time
 
 _SPARE_MEGABYTES = 4096
 """Private memory beyond the limit that libraries map and do not use."""
-_PDEATHSIG, _DROP_CAPABILITY = 1, 24
-_READ_ANY_FILE = 0b110
-"""Capabilities that stay: root reads the files of others. Landlock still decides which."""
+_PDEATHSIG = 1
 
 
 def confine(megabytes: int, disk_megabytes: int) -> str:
@@ -48,15 +45,3 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(0)
-
-
-def drop_capabilities() -> None:
-    """Give up what root may do, except to read files."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return
-    libc = ctypes.CDLL(None)
-    for capability in range(64):
-        if not _READ_ANY_FILE >> capability & 1:
-            libc.prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
-    kept = struct.pack("6I", _READ_ANY_FILE, _READ_ANY_FILE, 0, 0, 0, 0)
-    libc.capset(struct.pack("Ii", 0x20080522, 0), kept)

@@ -16,7 +16,7 @@ import os
 from importlib import import_module
 from typing import Any
 
-from prep_common.guest import audit, landlock, limits, seccomp
+from prep_common.guest import audit, landlock, limits
 from prep_common.guest.link import Link
 from prep_common.guest.server import Server
 
@@ -57,11 +57,9 @@ def _libraries() -> list[str]:
 
 
 def _confine(setup: dict[str, Any]) -> list[str]:
-    limits.drop_capabilities()
     return [
         limits.confine(setup["megabytes"], setup["disk_megabytes"]),
         landlock.confine(setup["readable"], setup["listable"], setup["writable"]),
-        seccomp.confine(),
     ]
 
 

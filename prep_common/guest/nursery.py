@@ -83,6 +83,8 @@ def _exit_code(pid: int, ended: dict[int, int], *, kill: bool) -> int | None:
         return ended.pop(pid) if kill else ended[pid]
     if kill:
         os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # what it started; it has no group if it was killed before setsid
+            os.killpg(pid, signal.SIGKILL)
     until = time.monotonic() + _PATIENCE_S
     while True:
         found, status = os.waitpid(pid, 0 if kill else os.WNOHANG)

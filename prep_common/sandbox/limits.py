@@ -19,7 +19,7 @@ class Limits:
     value_megabytes: int = 64
     """Size of one value that the guest returns."""
     disk_megabytes: int = 64
-    """Size of the scratch folder, and on Linux of the deleted files that are still open."""
+    """Size of the scratch folder."""
     threads: int = 64
     calls: int = 200_000
     """Calls of what the checker lends."""

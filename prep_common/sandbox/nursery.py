@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prep_common.child_process import ROOT, ChildProcess
-from prep_common.guest import seccomp
 from prep_common.sandbox import places
 from prep_common.sandbox.errors import GuestStopped
 
@@ -22,8 +21,9 @@ _starting = threading.Lock()
 
 
 def is_useful(imports: Sequence[str]) -> bool:
-    """Return whether a guest should come from a nursery: its imports are slow, and it cannot fork itself."""
-    return bool(imports) and seccomp.is_available()
+    """Return whether a guest should come from a nursery: its imports are slow, and a process may fork."""
+    # As in platforms.can_fork, whose module names files of the workbench: a change of these would reach all of ours.
+    return bool(imports) and sys.platform == "linux"
 
 
 def nursery(imports: Sequence[str], environment: Mapping[str, str]) -> Nursery:

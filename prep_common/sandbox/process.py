@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from uuid import uuid4
 
 import psutil
 
@@ -23,7 +22,6 @@ from prep_common.sandbox.limits import Limits
 from prep_common.sandbox.nursery import MAIN, START_SECONDS, NurseryGuest, is_useful, nursery
 
 OUTPUT_BYTES = 64 << 10
-MARKER = "PREP_GUEST"
 _LOOK_EVERY = 0.05
 _DISK_EVERY = 0.5
 MOST_CREDIT = 4.0
@@ -44,7 +42,6 @@ class GuestProcess:
         self._since: float | None = None
         self._credit = self._queued_at_start = 0.0
         self._kept, self._dropped = bytearray(), 0
-        self._marker = f"{os.getpid()}-{uuid4().hex}"
         their_read, self._write = os.pipe()
         self._read, their_write = os.pipe()
         self._printed, their_output = os.pipe()
@@ -52,7 +49,7 @@ class GuestProcess:
             os.set_blocking(end, False)
         theirs = (their_read, their_write, their_output)
         try:
-            self._child: ChildProcess | NurseryGuest | None = _start(scratch, self._marker, imports, theirs)
+            self._child: ChildProcess | NurseryGuest | None = _start(scratch, imports, theirs)
         finally:
             for end in theirs:
                 os.close(end)
@@ -149,7 +146,6 @@ class GuestProcess:
             return
         self._child.kill()
         self._drain()
-        _sweep(self._marker)
         self._child = None
         for end in (self._write, self._read, self._printed):
             os.close(end)
@@ -240,11 +236,9 @@ class GuestProcess:
         return True
 
 
-def _start(
-    scratch: Path, marker: str, imports: Sequence[str], ends: tuple[int, int, int]
-) -> ChildProcess | NurseryGuest:
+def _start(scratch: Path, imports: Sequence[str], ends: tuple[int, int, int]) -> ChildProcess | NurseryGuest:
     """Start a guest process with these ends of the pipes: to read, to write, to print."""
-    home = {**dict.fromkeys(("HOME", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR"), str(scratch)), MARKER: marker}
+    home = dict.fromkeys(("HOME", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR"), str(scratch))
     if is_useful(imports):
         return NurseryGuest(nursery(imports, _environment()), scratch, home, ends)
     read, write, output = ends
@@ -287,24 +281,7 @@ def _megabytes_of(folder: Path, members: Sequence[psutil.Process]) -> int:
     for place in places:
         with suppress(OSError):
             is_open = place.startswith("/proc/")
-            found = os.stat(place, follow_symlinks=is_open)
-            if not is_open or (stat.S_ISREG(found.st_mode) and not found.st_nlink):
-                sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+            file = os.stat(place, follow_symlinks=is_open)
+            if not is_open or (stat.S_ISREG(file.st_mode) and not file.st_nlink):
+                sizes[file.st_dev, file.st_ino] = file.st_blocks * 512
     return sum(sizes.values()) // _MIB
-
-
-def _sweep(marker: str) -> None:
-    """Kill what a guest left behind on a platform that lets it start processes: they inherited its environment."""
-    if sys.platform == "linux" and not _is_swept_here():
-        return
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if process.environ().get(MARKER) == marker:
-                process.kill()
-
-
-def _is_swept_here() -> bool:
-    """Return whether this kernel lets a guest fork."""
-    from prep_common.guest import seccomp
-
-    return not seccomp.is_available()

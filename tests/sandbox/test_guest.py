@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from prep_common.sandbox import (
@@ -28,6 +29,7 @@ from prep_common.sandbox import (
 )
 from prep_common.sandbox.nursery import START_SECONDS
 from tests.counting import peak_bytes
+from tests.waiting import has_ended, wait_until
 
 SOURCE = """
 def same(value): return value
@@ -307,16 +309,32 @@ def test_an_error_in_another_file_names_its_line() -> None:
         guest.call("f")
 
 
-def test_a_library_in_the_scratch_folder_loads_and_others_do_not(tmp_path: Path) -> None:
+def _library(folder: Path, source: str) -> bytes:
     compiler = shutil.which("cc") or shutil.which("g++")
     if compiler is None:
         pytest.skip("no compiler")
-    (tmp_path / "a.c").write_text("int three(void) { return 3; }")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", "a.so", "a.c"], cwd=tmp_path, check=True)
+    (folder / "a.c").write_text(source)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", "a.so", "a.c"], cwd=folder, check=True)
+    return (folder / "a.so").read_bytes()
+
+
+@pytest.mark.parametrize("imports", [(), ("ctypes",)], ids=["alone", "of a nursery"])
+def test_what_machine_code_starts_ends_with_the_guest(imports: tuple[str, ...], tmp_path: Path) -> None:
+    library = _library(
+        tmp_path,
+        "#include <unistd.h>\nint start(void) { int child = fork(); if (!child) pause(); return child; }",
+    )
+    source = "import ctypes\ndef f(): return ctypes.CDLL('./a.so').start()"
+    with Guest({"learner.py": source, "a.so": library}, imports=imports) as guest:
+        started = psutil.Process(guest.call("f"))
+        assert not has_ended(started)
+    assert wait_until(lambda: has_ended(started))
+
+
+def test_a_library_in_the_scratch_folder_loads_and_others_do_not(tmp_path: Path) -> None:
+    library = _library(tmp_path, "int three(void) { return 3; }")
     source = "import ctypes\ndef f(path): return ctypes.CDLL(path).three()"
-    with Guest(
-        {"learner.py": source, "a.so": (tmp_path / "a.so").read_bytes()}, imports=("ctypes",)
-    ) as guest:
+    with Guest({"learner.py": source, "a.so": library}, imports=("ctypes",)) as guest:
         assert guest.call("f", "./a.so") == 3
         with pytest.raises(PermissionError):
             guest.call("f", str(tmp_path / "a.so"))

@@ -17,7 +17,7 @@ import pytest
 
 from prep_common.child_process import ROOT
 from prep_common.sandbox import Guest, GuestError, GuestStopped, Handle, Limits
-from prep_common.sandbox.process import MARKER, MOST_CREDIT, GuestProcess, _megabytes_of
+from prep_common.sandbox.process import MOST_CREDIT, GuestProcess, _megabytes_of
 from tests.sandbox.hostile import IS_STOPPED, PRELUDE, RETURNS_SOMETHING_ELSE
 from tests.waiting import ends_within
 
@@ -42,16 +42,16 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: Pat
     assert list(scratch.iterdir()) == []
     assert secret.read_text() == "answers"
     assert not (ROOT / "hostile").exists()
-    assert _marked() == []
+    assert _left(str(scratch)) == []
 
 
-def _marked() -> list[psutil.Process]:
+def _left(scratch: str) -> list[psutil.Process]:
+    """Running processes of guests, and what these started: their home is a folder in `scratch`."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARKER, "").startswith(
-                f"{os.getpid()}-"
-            ):
+            home = process.environ().get("HOME", "")
+            if process.status() != psutil.STATUS_ZOMBIE and home.startswith(scratch):
                 found.append(process)
         except psutil.Error:
             continue
