@@ -2,44 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from kernels.check.run import check
 from kernels.reference.fp8 import quantise_fp8
 from kernels.triton_ops import fp8, split_k, w8a8
 from kernels.triton_ops.split_k import num_splits
-from tests.kernels.triton.mutants import assert_noticed
-
-FAULTS = {
-    "scaled to 256": (
-        "fp8.py",
-        "k, E4M3_MAX, BLOCK",
-        "k, 256.0, BLOCK",
-    ),
-    "the column's scale is forgotten": (
-        "w8a8.py",
-        "* tl.load(scale + n, mask=n_inside, other=0)[:, None]",
-        "",
-    ),
-    "nothing saturates": (
-        "quantise.py",
-        "tl.minimum(tl.maximum(x, -E4M3_MAX), E4M3_MAX)",
-        "tl.minimum(tl.maximum(x, -480.0), 480.0)",
-    ),
-}
-
-
-def test_every_case_agrees_with_the_reference_and_every_row_with_itself_alone() -> None:
-    report = check("fp8_linear", "triton")
-    assert report.ok, report
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_noticed(fault: str, tmp_path: Path) -> None:
-    assert_noticed("fp8_linear", *FAULTS[fault], tmp_path, only="9 rows")
 
 
 def test_parts_in_programs_of_their_own_add_up_to_the_bits_of_one_program(

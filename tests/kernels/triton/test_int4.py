@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from kernels.check.run import check
 from kernels.reference.int4 import int4_linear as reference
 from kernels.reference.int4 import quantise_int4
 from kernels.triton_ops import int4, split_k
 from kernels.triton_ops.split_k import MAX_SPLITS, num_splits
-from tests.kernels.triton.mutants import assert_noticed
-
-FAULTS = {
-    "the nibbles of a byte are swapped": ("packed & 15, group_zero", "packed >> 4, group_zero"),
-    "even columns meet high nibbles": ("even, odd = tl.split", "odd, even = tl.split"),
-    "the zero point is forgotten": ("return nibble - zero", "return nibble - 1024"),
-    "the next group's scale": ("n * scale_stride + group,", "n * scale_stride + group // 2,"),
-    "a scale for each step instead of each group": ("group = k // GROUP_SIZE", "group = k // BLOCK_K"),
-}
-"""Fault: the right text and the wrong one."""
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["fp32", "fp16"])
-def test_every_case_agrees_with_the_reference_and_every_row_with_itself_alone(dtype: torch.dtype) -> None:
-    report = check("int4_linear", "triton", dtype=dtype)
-    assert report.ok, report
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_noticed(fault: str, tmp_path: Path) -> None:
-    assert_noticed("int4_linear", "int4.py", *FAULTS[fault], tmp_path, only="9 rows")
 
 
 def test_parts_in_programs_of_their_own_add_up_to_the_bits_of_one_program(

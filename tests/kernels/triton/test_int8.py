@@ -2,41 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from kernels.check.run import check
 from kernels.reference.int8 import int8_linear as reference
 from kernels.reference.int8 import quantise_int8
 from kernels.triton_ops import int8, split_k, w8a8
 from kernels.triton_ops.split_k import num_splits
-from tests.kernels.triton.mutants import assert_noticed
-
-FAULTS = {
-    "scaled to 128": ("int8.py", "k, 127.0, BLOCK", "k, 128.0, BLOCK"),
-    "cut off instead of rounded": (
-        "int8.py",
-        "round_half_even(tl.div_rn(values, step))",
-        "tl.div_rn(values, step)",
-    ),
-    "the row's scale is forgotten": (
-        "w8a8.py",
-        "total.to(tl.float32) * row_scales *",
-        "total.to(tl.float32) *",
-    ),
-}
-
-
-def test_every_case_agrees_with_the_reference_and_every_row_with_itself_alone() -> None:
-    report = check("int8_linear", "triton", dtype=torch.float16)
-    assert report.ok, report
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_noticed(fault: str, tmp_path: Path) -> None:
-    assert_noticed("int8_linear", *FAULTS[fault], tmp_path, only="3 rows")
 
 
 @pytest.mark.parametrize("programs_wanted", [0, 10**6])

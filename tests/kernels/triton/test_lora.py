@@ -2,38 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 import torch
 
-from kernels.check.run import check
 from kernels.reference import lora as reference
 from kernels.triton_ops import lora
-from tests.kernels.triton.mutants import assert_noticed
-
-FAULTS = {
-    "unwritten memory is added": ("lora_shrink", "mask=r < written", "mask=r < rank"),
-    "the first slice's matrices for all": ("lora_shrink", "lora_a + part_of * slice_stride", "lora_a"),
-    "the scaling of adapter 0": ("lora_expand", "tl.load(scaling + adapter)", "tl.load(scaling)"),
-    "slices start at column 0": ("lora_expand", "(first_column + n)[:, None]", "n[:, None]"),
-    "set instead of added": ("lora_expand", "new = old + ", "new = "),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["fp32", "fp16"])
-@pytest.mark.parametrize("op", ["lora_shrink", "lora_expand"])
-def test_every_case_agrees_with_the_reference_and_every_row_with_itself_alone(
-    op: str, dtype: torch.dtype
-) -> None:
-    report = check(op, "triton", dtype=dtype)
-    assert report.ok, report
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_noticed(fault: str, tmp_path: Path) -> None:
-    op, right, wrong = FAULTS[fault]
-    assert_noticed(op, "lora.py", right, wrong, tmp_path)
 
 
 def test_tokens_are_sorted_by_adapter_in_their_order_without_those_that_have_none() -> None:

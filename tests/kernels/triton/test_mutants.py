@@ -1,4 +1,4 @@
-"""Faults put into the kernels of norm, rotary, activation, cache and attention: each must be noticed."""
+"""Faults put into the kernels: each must be noticed."""
 
 from __future__ import annotations
 
@@ -39,6 +39,70 @@ LAYERS = [
     ("copy_blocks", "copy.py", "byte < block_bytes", "byte < block_bytes - 1", "1 blocks of int8 to another"),
 ]
 
+FAULTS: dict[tuple[str, str, str | None], dict[str, tuple[str, str]]] = {
+    ("apply_token_bitmask", "bitmask.py", "3 x 77"): {
+        "bits from the other end": ("token % 32)", "31 - token % 32)"),
+        "the words of row 0": ("row * bitmask_stride", "0 * bitmask_stride"),
+        "allowed tokens are forbidden": ("allowed == 0", "allowed == 1"),
+        "half of the tile": ("token < vocab_size", "token < vocab_size // 2"),
+    },
+    ("apply_penalties", "penalties.py", "3 x 77"): {
+        "negative logits are divided too": ("values > 0, tl.div_rn", "values < 9e9, tl.div_rn"),
+        "the prompt is forgotten": ("(count > 0) | (prompted != 0)", "count > 0"),
+        "presence as often as the token": ("tl.where(count > 0, presence, 0.0)", "presence * count"),
+        "frequency once": ("values -= frequency * count", "values -= frequency * (count > 0)"),
+        "a row returns early": ("(repetition == 1) & (presence", "(repetition > 1) | (presence"),
+    },
+    ("int4_linear", "int4.py", "9 rows"): {
+        "the nibbles of a byte are swapped": ("packed & 15, group_zero", "packed >> 4, group_zero"),
+        "even columns meet high nibbles": ("even, odd = tl.split", "odd, even = tl.split"),
+        "the zero point is forgotten": ("return nibble - zero", "return nibble - 1024"),
+        "the next group's scale": ("n * scale_stride + group,", "n * scale_stride + group // 2,"),
+        "a scale for each step instead of each group": ("group = k // GROUP_SIZE", "group = k // BLOCK_K"),
+    },
+    ("grouped_linear", "moe.py", None): {
+        "the matrix of another group": ("group.to(tl.int64) * group_stride", "(group % 2) * group_stride"),
+        "pairs of rows are one": ("x + t[:, None] * x_stride", "x + (t - t % 2)[:, None] * x_stride"),
+        "the weights of a column later": ("n[:, None] * weight_stride", "(n ^ 1)[:, None] * weight_stride"),
+    },
+    ("gather_logprobs", "logprobs.py", "3 x 77"): {
+        "ranks count from 0": (".to(tl.int64) + 1)", ".to(tl.int64))"),
+        "lanes are joined without their peaks": ("rescaled(total, peak, highest)", "total"),
+    },
+    ("gather_logprobs", "logprobs.py", "many ties"): {
+        "equal logits push down": ("values > chosen", "values >= chosen"),
+    },
+    ("fp8_linear", "fp8.py", "9 rows"): {
+        "scaled to 256": ("k, E4M3_MAX, BLOCK", "k, 256.0, BLOCK"),
+    },
+    ("fp8_linear", "w8a8.py", "9 rows"): {
+        "the column's scale is forgotten": ("* tl.load(scale + n, mask=n_inside, other=0)[:, None]", ""),
+    },
+    ("fp8_linear", "quantise.py", "9 rows"): {
+        "nothing saturates": (
+            "tl.minimum(tl.maximum(x, -E4M3_MAX), E4M3_MAX)",
+            "tl.minimum(tl.maximum(x, -480.0), 480.0)",
+        ),
+    },
+    ("int8_linear", "int8.py", "3 rows"): {
+        "scaled to 128": ("k, 127.0, BLOCK", "k, 128.0, BLOCK"),
+        "cut off instead of rounded": ("round_half_even(tl.div_rn(values, step))", "tl.div_rn(values, step)"),
+    },
+    ("int8_linear", "w8a8.py", "3 rows"): {
+        "the row's scale is forgotten": ("total.to(tl.float32) * row_scales *", "total.to(tl.float32) *"),
+    },
+    ("lora_shrink", "lora.py", None): {
+        "unwritten memory is added": ("mask=r < written", "mask=r < rank"),
+        "the first slice's matrices for all": ("lora_a + part_of * slice_stride", "lora_a"),
+    },
+    ("lora_expand", "lora.py", None): {
+        "the scaling of adapter 0": ("tl.load(scaling + adapter)", "tl.load(scaling)"),
+        "slices start at column 0": ("(first_column + n)[:, None]", "n[:, None]"),
+        "set instead of added": ("new = old + ", "new = "),
+    },
+}
+"""(operation, file, case): fault: the right text and the wrong one."""
+
 DECODE = "decode 5 rows, 8/1 heads of 64"  # with a window of 1
 MIXED = "mixed 5 rows, 4/1 heads of 128"  # with a window of 17
 PREFILL = "prefill 3 rows, 2/2 heads of 32"
@@ -64,6 +128,20 @@ ATTENTION = [
     ("unified_attention.py", "// BLOCK_Q - row)", "// BLOCK_Q - row + 1)", PREFILL),
     ("split_kv_decode.py", "kv_scale + 1)", "kv_scale)", "fp8 pages of 16"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("op", "file", "only", "right", "wrong"),
+    [
+        pytest.param(*place, *texts, id=f"{place[0]}: {fault}")
+        for place, faults in FAULTS.items()
+        for fault, texts in faults.items()
+    ],
+)
+def test_a_fault_in_a_product_or_in_logits_is_noticed(
+    op: str, file: str, only: str | None, right: str, wrong: str, tmp_path: Path
+) -> None:
+    assert_noticed(op, file, right, wrong, tmp_path, only)
 
 
 @pytest.mark.parametrize(("op", "file", "right", "wrong", "only"), LAYERS)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.check.run import check
 from kernels.reference.sampling import sample as reference
 from kernels.triton_ops import sampling
 from tests.kernels.triton.mutants import faulty
@@ -27,11 +26,6 @@ FAULTS = {
         "tl.max(tl.where(best == peak, best_id, 0)",
     ),
 }
-
-
-def test_every_case_agrees_with_the_reference_and_every_row_with_itself_alone() -> None:
-    report = check("sample", "triton")
-    assert report.ok, report
 
 
 def rows(logits: torch.Tensor, **settings: list[float]) -> tuple[torch.Tensor, ...]:
