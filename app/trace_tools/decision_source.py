@@ -199,21 +199,6 @@ def deciding_line(reader: Trace, step: int) -> SourceLine:
     return _located(reader, _main_decision(reader, reader.record(step), step))
 
 
-def reason_line(reader: Trace, request_id: str, step: int) -> SourceLine | None:
-    """The line that did not schedule a request in a step; None if the request has no reason there."""
-    request, rest = reader.find(request_id, step), None
-    if request.arrived_during(step):
-        return None
-    for number, reason, _ in reader.record(step).get("why", ()):
-        if number == request.number:
-            return _located(reader, _reason_anchor(reader, request, step, Reason(reason)))
-        if number is None:
-            rest = Reason(reason)
-    if rest is None or not request.lives_at(step) or request.stay_at(step) is not None:
-        return None
-    return _located(reader, _any_place(rest, "rest"))
-
-
 def event_line(reader: Trace, kind: str) -> SourceLine:
     """The line that causes events of a kind, a key of EVENTS. Raises TraceError for an unknown kind."""
     if kind not in EVENTS:

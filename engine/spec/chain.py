@@ -113,11 +113,6 @@ class DraftChain:
         self._noise_tag = noise_tag
         self._recorder = _Recorder(self._compute) if context.record else None
 
-    @property
-    def replay_off_reason(self) -> str:
-        """Return why replay switched itself off, which is also logged; empty if it did not."""
-        return "" if self._recorder is None else self._recorder.off_reason
-
     def run(self, new: NewTokens, step: DraftStep, sampler: Sampler, num_drafts: int) -> Drafted:
         """Compute the new tokens and `num_drafts` >= 1 drafts after each row."""
         num_rows, num_tokens = len(new.slots), len(new.input_ids)
