@@ -54,28 +54,13 @@ def line_charts(
     """
     num_steps = run.index.num_steps
     columns = [thin(chart.values) for chart in charts]
-    data = {
-        "charts": [
-            {
-                "title": title,
-                "unit": unit,
-                "limit": limit,
-                "now": now,
-                "low": _numbers(low),
-                "high": _numbers(high),
-            }
-            for (title, unit, _, limit, now), (_, low, high) in zip(charts, columns, strict=True)
-        ],
-        "first": columns[0].first.tolist() if columns else [],
-        "end": num_steps,
-        "step": step,
-        "range": range,
-        "marks": marks,
-        "alt": alt,
-        "hint": hint,
-        "height": height,
-    }
-    said = _mount(data, key)
+    drawn = [
+        _chart(chart.title, chart.unit, chart.limit, chart.now, low, high)
+        for chart, (_, low, high) in zip(charts, columns, strict=True)
+    ]
+    first = columns[0].first.tolist() if columns else []
+    view = {"step": step, "range": range, "marks": marks, "alt": alt, "hint": hint, "height": height}
+    said = _draw(key, drawn, first, num_steps, **view)
     if said.brushed:
         brush(run, (said.brushed[0], said.brushed[1]))
     if said.picked is not None:
@@ -93,53 +78,42 @@ def time_charts(
     height: int = 64,
 ) -> None:
     """Draw charts over the time before now. times: begin of each column in seconds, negative; nothing is selected."""
-    data = {
-        "charts": [
-            {**line._asdict(), "low": _numbers(np.array(line.low)), "high": _numbers(np.array(line.high))}
-            for line in lines
-        ],
-        "first": [round(time, 3) for time in times],
-        "end": 0,
-        "step": None,
-        "range": None,
-        "marks": marks,
-        "alt": alt,
-        "hint": hint,
-        "height": height,
-    }
-    _mount(data, key)
+    charts = [
+        _chart(line.title, line.unit, line.limit, line.now, np.array(line.low), np.array(line.high))
+        for line in lines
+    ]
+    first = [round(time, 3) for time in times]
+    _draw(key, charts, first, 0, marks=marks, alt=alt, hint=hint, height=height)
 
 
 def run_charts(charts: Charts, *, alt: str, hint: str, key: str, height: int = 84) -> None:
     """Draw figures over the time of a run, with those of an earlier run as a line."""
-    width, num_columns = charts.width, charts.num_columns
-    data = {
-        "charts": [
-            {
-                "title": pair.title,
-                "unit": pair.unit,
-                "limit": pair.limit,
-                "now": "",
-                "low": _numbers(np.array(pair.today)),
-                "high": _numbers(np.array(pair.today)),
-                "before": _numbers(np.array(pair.yesterday)),
-            }
-            for pair in charts.pairs
-        ],
-        "first": [round(column * width, 3) for column in range(num_columns)],
-        "end": round(num_columns * width, 3),
-        "axis": "run",
-        "step": None,
-        "range": None,
-        "marks": [],
-        "alt": alt,
-        "hint": hint,
-        "height": height,
+    drawn = [
+        _chart(pair.title, pair.unit, pair.limit, "", today := np.array(pair.today), today)
+        | {"before": _numbers(np.array(pair.yesterday))}
+        for pair in charts.pairs
+    ]
+    first = [round(column * charts.width, 3) for column in range(charts.num_columns)]
+    end = round(charts.num_columns * charts.width, 3)
+    _draw(key, drawn, first, end, axis="run", alt=alt, hint=hint, height=height)
+
+
+def _chart(
+    title: str, unit: str, limit: float | None, now: str, low: NDArray[Any], high: NDArray[Any]
+) -> dict[str, Any]:
+    return {
+        "title": title,
+        "unit": unit,
+        "limit": limit,
+        "now": now,
+        "low": _numbers(low),
+        "high": _numbers(high),
     }
-    _mount(data, key)
 
 
-def _mount(data: dict[str, Any], key: str) -> Any:
+def _draw(key: str, charts: list[dict[str, Any]], first: list[Any], end: float, **view: Any) -> Any:
+    """first: begin of each column; end: of the last one. view: more properties of `lines.js`, such as marks."""
+    data = {"charts": charts, "first": first, "end": end, "step": None, "range": None, "marks": (), **view}
     return mount("prep_lines", Path(__file__), data, key, ("picked", "brushed"), html=_HTML)
 
 
