@@ -70,26 +70,18 @@ def total(numbers):
         if "checking.py" in frame.f_code.co_filename: return escaped()
         frame = frame.f_back
 """,
-    "the objects of the checker": """
-import gc
-def total(numbers):
-    for each in gc.get_objects():
-        if type(each).__name__ in ("Texts", "Learner", "Report"): return escaped()
-""",
     "a forged report": """
 def total(numbers):
     print('{"exercise": "block-manager", "results": [], "problem": "", "ok": true}')
     print("block-manager: 11 of 11 checks pass, solved")
 """,
     "a stub again": "def total(numbers): raise NotImplementedError('write BlockManager')",
-    "a recursion without end": "def total(numbers): return total(numbers)",
     "an exception that is none": """
 class Odd(BaseException):
     def __str__(self): raise self
 def total(numbers): raise Odd()
 """,
     "a message of a megabyte": "def total(numbers): raise ValueError('x' * (1 << 20))",
-    "a fork": "def total(numbers): return os.fork() == 0 and escaped()",
     "an exit at the end": """
 import atexit
 atexit.register(os._exit, 0)
@@ -98,10 +90,6 @@ def total(numbers): return []
     "the learner's progress": """
 import sqlite3
 def total(numbers): return sqlite3.connect(SECRET).execute("create table x (y)") and escaped()
-""",
-    "a socket": """
-import socket
-def total(numbers): return socket.create_connection(("127.0.0.1", 9), 1) and escaped()
 """,
 }
 

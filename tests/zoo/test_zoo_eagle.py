@@ -18,14 +18,8 @@ from engine.zoo.eagle import EagleHead, EagleTrainer, export_head
 from engine.zoo.export import load_model
 from engine.zoo.recipes import RECIPES
 from engine.zoo.registry import resolve
-from engine.zoo.tokenizer import load_tokenizer
 
 RECIPE = RECIPES["shop-eagle"]
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return load_tokenizer(resolve("shop"))
 
 
 def shipped_head() -> EagleHead:

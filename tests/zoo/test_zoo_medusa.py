@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
@@ -18,14 +17,8 @@ from engine.zoo.export import load_model
 from engine.zoo.medusa import MedusaHeads, MedusaTrainer, load_heads
 from engine.zoo.recipes import MEDUSA_RECIPES
 from engine.zoo.registry import resolve
-from engine.zoo.tokenizer import load_tokenizer
 
 RECIPE = MEDUSA_RECIPES["shop-medusa"]
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return load_tokenizer(resolve("shop"))
 
 
 def test_heads_start_as_the_identity() -> None:
