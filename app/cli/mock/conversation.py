@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from app.cli import terminal
 from app.cli.mock import showing
 from app.cli.mock.floor import Clock, Floor, clock_time
-from app.cli.quiz.dialogue import Dialogue, Quit
+from app.cli.quiz.dialogue import Dialogue, Quit, Skip
 from app.cli.quiz.editor import edit
 from interview.mock.conduct import LATE
 from interview.mock.explaining import UNKNOWN
@@ -286,3 +286,20 @@ def command(floor: Floor, **more: Any) -> Iterator[None]:
         yield
     finally:
         floor.on = before
+
+
+def read_line(
+    floor: Floor, prompt: str, no_pass: str = "this cannot be passed: choose what seems best"
+) -> str:
+    """Read a line that is no command. no_pass: the warning if it is passed. Raises Quit."""
+    while True:
+        try:
+            line = floor.read(prompt)
+        except Skip:
+            showing.warning(no_pass)
+            continue
+        if line.lower() in ("q", ":q"):
+            raise Quit
+        if line not in ("?", ":?"):
+            return line
+        floor.command("/help")

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from app.cli.mock import showing
-from app.cli.mock.conversation import Conversation
+from app.cli.mock.conversation import Conversation, read_line
 from app.cli.quiz.dialogue import Quit, Skip
 from app.cli.run import plain
 from interview.mock.scenario import Pick
@@ -33,16 +33,8 @@ def _ask(talk: Conversation, want: Form, values: dict[str, Any]) -> dict[str, An
     given = talk.draft.data["values"]
     for pick in want.fields:
         while pick.id not in given:
-            try:
-                line = talk.floor.read(f" {_words(pick)}{_kept(pick, values)} > ")
-            except Skip:
-                showing.warning("choose one; it is yours, and none is wrong")
-                continue
-            if line.lower() in ("q", ":q"):
-                raise Quit
-            if line in ("?", ":?"):
-                talk.floor.command("/help")
-                continue
+            prompt = f" {_words(pick)}{_kept(pick, values)} > "
+            line = read_line(talk.floor, prompt, "choose one; it is yours, and none is wrong")
             value = line if line else values.get(pick.id)
             if value is None:
                 showing.warning(

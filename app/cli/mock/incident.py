@@ -6,8 +6,7 @@ from typing import Any
 
 from app.cli import terminal
 from app.cli.mock import showing
-from app.cli.mock.conversation import Conversation
-from app.cli.quiz.dialogue import Quit, Skip
+from app.cli.mock.conversation import Conversation, read_line
 from interview.drills import LIBRARIES
 from interview.drills.score import MOST_NAMED
 from interview.mock.turns import Hypothesis, RunDrill
@@ -47,7 +46,7 @@ def read_hypothesis(talk: Conversation, want: Hypothesis) -> dict[str, Any]:
 
 def _whole(talk: Conversation, prompt: str, most: int) -> int:
     while True:
-        text = _line(talk, prompt).rstrip("%.) ")
+        text = read_line(talk.floor, prompt).rstrip("%.) ")
         if text.isascii() and text.isdigit() and 1 <= int(text) <= most:
             return int(text)
         showing.warning(f"type a number from 1 to {most}")
@@ -56,27 +55,10 @@ def _whole(talk: Conversation, prompt: str, most: int) -> int:
 def _figures(talk: Conversation, figures: tuple[str, ...]) -> list[str]:
     """Return names of figures that a look has shown."""
     while True:
-        named = (
-            _line(talk, f" names of the figures that decide, 1 to {MOST_NAMED} > ").replace(",", " ").split()
-        )
+        line = read_line(talk.floor, f" names of the figures that decide, 1 to {MOST_NAMED} > ")
+        named = line.replace(",", " ").split()
         wrong = [name for name in named if name not in figures]
         if named and not wrong and len(set(named)) <= MOST_NAMED:
             return list(dict.fromkeys(named))
         showing.warning(f"no look has shown {wrong[0]!r}" if wrong else f"name 1 to {MOST_NAMED}")
         talk.say_note(f"your looks have shown: {', '.join(figures)}")
-
-
-def _line(talk: Conversation, prompt: str) -> str:
-    """Read a line that is no command. Raises Quit."""
-    while True:
-        try:
-            line = talk.floor.read(prompt)
-        except Skip:
-            showing.warning("this cannot be passed: choose what seems best")
-            continue
-        if line.lower() in ("q", ":q"):
-            raise Quit
-        if line in ("?", ":?"):
-            talk.floor.command("/help")
-            continue
-        return line

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +13,7 @@ from app.cli.mock.choosing import MINUTES, Wanted, load, specify
 from app.cli.mock.conversation import Conversation
 from app.cli.mock.floor import Floor
 from app.cli.mock.replies import reply_to
+from app.cli.mock.starting import told
 from app.cli.options import ScriptOption, make_folder_of, option
 from app.cli.quiz.dialogue import Quit, Skip, printable
 from app.cli.quiz.free_text import MARK_HELP, MARKS
@@ -64,7 +63,7 @@ def peer(
             "prep mock peer --host, --join FILE or --mark FILE",
         )
     floor = Floor(script)
-    with _told():
+    with told():
         if join is not None:
             return _join(floor, join, out)
         if mark is not None:
@@ -308,13 +307,3 @@ def _clear() -> None:
     where = showing.console()
     if terminal.is_live(where):
         where.clear()
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    from interview.mock.session import SessionError
-
-    try:
-        yield
-    except SessionError as error:
-        raise terminal.Problem(str(error), error.next_step) from None

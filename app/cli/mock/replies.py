@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from app.cli.mock import showing
-from app.cli.mock.conversation import Conversation
+from app.cli.mock.conversation import Conversation, read_line
 from app.cli.mock.designing import read_form
 from app.cli.mock.incident import read_drill, read_hypothesis
 from app.cli.mock.program import read_program
@@ -45,7 +45,6 @@ ASK_HELP = (
     "/clarify QUESTION · /pause · /time · /draw · /pass gives no answer · q leaves (/q where the answer is a word)"
 )
 NO_ANSWER = "/pass gives no answer"
-PASS_NOTHING = "this cannot be passed"
 
 
 def reply_to(talk: Conversation, turn: Turn) -> dict[str, Any]:
@@ -98,16 +97,7 @@ def read_menu(talk: Conversation, want: Menu) -> dict[str, Any]:
     texts, numbers = dict(want.options), want.numbers
     showing.menu({number: texts[name] for number, name in numbers.items()})
     while True:
-        try:
-            line = talk.floor.read(" number > ")
-        except Skip:
-            showing.warning(f"{PASS_NOTHING}: choose what seems best")
-            continue
-        if line.lower() in ("q", ":q"):
-            raise Quit
-        if line in ("?", ":?"):
-            talk.floor.command("/help")
-            continue
+        line = read_line(talk.floor, " number > ")
         text = line.rstrip(".) ")
         if text.isascii() and text.isdigit() and int(text) in numbers:
             return {"pick": numbers[int(text)]}
