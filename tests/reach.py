@@ -192,10 +192,10 @@ def _path(node: ast.AST) -> str:
 def leads(root: Path = ROOT) -> Graph:
     """File -> the files to which it leads, all relative to `root`."""
     tree = Tree(root)
-    graph = {each.file: tree.leads_of(each) for each in tree.sources if each.file not in SELECTS}
-    graph |= {blind(each.file): set() for each in tree.sources if each.is_blind}
-    packages = [each for each in tree.sources if each.file.endswith("/__init__.py")]
-    graph |= {around(each.file): tree.imports(each.at_once) for each in packages}
+    graph = {source.file: tree.leads_of(source) for source in tree.sources if source.file not in SELECTS}
+    graph |= {blind(source.file): set() for source in tree.sources if source.is_blind}
+    packages = [source for source in tree.sources if source.file.endswith("/__init__.py")]
+    graph |= {around(package.file): tree.imports(package.at_once) for package in packages}
     for file in reachable(reversed_graph(graph), PREP) & graph.keys() - {PREP}:
         graph[file] |= tree.commands(file)
     return graph
@@ -209,7 +209,7 @@ class Tree:
         self.paths = modules((*PACKAGES, "tests"), root)
         self.files = {name: path.relative_to(root).as_posix() for name, path in self.paths.items()}
         self.sources = [Source(path, root) for path in self.paths.values()]
-        self.of_file = {each.file: each for each in self.sources}
+        self.of_file = {source.file: source for source in self.sources}
         self.below: dict[str, set[str]] = defaultdict(set)
         """Folder -> the Python files in it and below."""
         for file in self.files.values():

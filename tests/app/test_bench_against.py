@@ -192,7 +192,7 @@ def test_http_gives_the_tokens_that_were_asked_for_and_leaves_no_server_behind()
     report = json.loads(result.stdout)
     assert report["theirs"]["engine"].startswith("server ") and len(report["theirs"]["figures"]) == 2
     children = psutil.Process().children(recursive=True)
-    assert not [each for each in children if "serve" in each.cmdline()]
+    assert not [child for child in children if "serve" in child.cmdline()]
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_prompts_of_two_rounds_differ_and_their_traffic_does_not() -> None:
     first, second = (scenario.requests(4.0, number, seed=1) for number in (1, 9))
 
     def traffic(requests: list[SimRequest]) -> list[tuple[float, int, int]]:
-        return [(each.arrival, each.prompt_len, each.output_len) for each in requests]
+        return [(request.arrival, request.prompt_len, request.output_len) for request in requests]
 
     assert traffic(first) == traffic(second)
     tokens = [{token for each in part for token in each.tokens()} for part in (first, second)]

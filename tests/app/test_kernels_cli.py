@@ -199,10 +199,12 @@ def test_bench_as_json_has_times_limits_and_shares() -> None:
     report = json.loads(result.stdout)
     assert report["limits"]["copy_bandwidth"] > 0 and report["limits"]["flops"]["float32"] > 0
     assert report["machine"]["torch"] == torch.__version__
-    for each in report["measurements"]:
-        assert each["op"] == "rotary_embedding" and each["bound"] in ("memory", "compute")
-        assert each["p10"] <= each["seconds"] <= each["p90"] and each["samples"] >= 5
-        assert each["share"] == pytest.approx(each["limit_seconds"] / each["seconds"])
+    for measurement in report["measurements"]:
+        assert measurement["op"] == "rotary_embedding" and measurement["bound"] in ("memory", "compute")
+        assert (
+            measurement["p10"] <= measurement["seconds"] <= measurement["p90"] and measurement["samples"] >= 5
+        )
+        assert measurement["share"] == pytest.approx(measurement["limit_seconds"] / measurement["seconds"])
 
 
 @needs_compiler
@@ -213,7 +215,7 @@ def test_bench_measures_decode_beside_sdpa_over_gathered_pages() -> None:
     assert bars == {"shop, decode 32 x 512", "386M, decode 32 x 512"}
     for bar in report["bars"]:
         name = bar["what"].partition(":")[0]
-        of_it = [each for each in report["measurements"] if each["workload"] == name]
+        of_it = [measurement for measurement in report["measurements"] if measurement["workload"] == name]
         ours = next(each for each in of_it if each["candidate"] == "cpu")
         rivals = [each["seconds"] for each in of_it if not each["ours"]]
         assert len(rivals) == 2

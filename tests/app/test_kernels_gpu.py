@@ -17,7 +17,11 @@ from kernels.cuda import compile as nvrtc
 
 def test_the_plan_has_every_gpu_operation_once_and_attention_first() -> None:
     names = [part.name for part in parts()]
-    with_gpu_form = {each.op for each in registry.IMPLEMENTATIONS if each.backend in ("triton", "cuda")}
+    with_gpu_form = {
+        implementation.op
+        for implementation in registry.IMPLEMENTATIONS
+        if implementation.backend in ("triton", "cuda")
+    }
     assert names[:2] == ["check paged_attention", "measure paged_attention"]
     assert {name for name in names if name.startswith("check")} == {f"check {op}" for op in with_gpu_form}
     assert len(names) == len(set(names)) == 2 * len(with_gpu_form) + 1
@@ -65,7 +69,11 @@ def test_a_wrong_kernel_is_named_in_the_results() -> None:
 @pytest.mark.skipif(nvrtc.problem() is not None, reason=str(nvrtc.problem()))
 @pytest.mark.slow
 def test_compile_only_reports_the_resources_of_every_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = tuple(each for each in registry.IMPLEMENTATIONS if each.op in ("rms_norm", "copy_blocks"))
+    chosen = tuple(
+        implementation
+        for implementation in registry.IMPLEMENTATIONS
+        if implementation.op in ("rms_norm", "copy_blocks")
+    )
     monkeypatch.setattr(registry, "IMPLEMENTATIONS", chosen)
     result = CliRunner().invoke(kernels, ["gpu", "--compile-only"])
     assert result.exit_code == 0, result.output

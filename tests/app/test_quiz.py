@@ -461,7 +461,7 @@ def test_odd_replies_to_any_challenge_are_told_what_to_type() -> None:
     bank = load_bank()
     for question in (bank.question(entry.id) for entry in bank):
         instance = draw(question, 7)
-        for follow_up in (each for each in question.followups if each.experiment is not None):
+        for follow_up in (followup for followup in question.followups if followup.experiment is not None):
             for text in ("4", "many", "[4, 9", "a, b", "{}", "4, x, 3", "none", "-1e99"):
                 try:
                     reply = challenge_reply(instance, follow_up, text)

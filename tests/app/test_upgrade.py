@@ -33,7 +33,7 @@ def run(*words: str, temp: Path) -> subprocess.CompletedProcess[str]:
 
 def checks_in(ended: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
     assert ended.stdout, ended.stderr
-    return {each["name"]: each for each in json.loads(ended.stdout)["checks"]}
+    return {check["name"]: check for check in json.loads(ended.stdout)["checks"]}
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_sigterm_ends_both_servers_and_leaves_no_files(tmp_path: Path) -> None:
     assert len(children) >= 4, "two servers, each with its engine"
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 130
-    wait_until(lambda: all(has_ended(each) for each in children))
+    wait_until(lambda: all(has_ended(child) for child in children))
     assert not list(tmp_path.glob("prep-upgrade-*"))
 
 

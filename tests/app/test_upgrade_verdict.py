@@ -37,7 +37,7 @@ def verdict_of(
 ) -> tuple[str, dict[str, Check]]:
     base, other = SideFigures("base", **SOUND), SideFigures("new", **{**SOUND, **new})
     checks = checks_of(base, other, divergences or [], unstable or [], 24, Limits(), drifted)
-    return overall(checks), {each.name: each for each in checks}
+    return overall(checks), {check.name: check for check in checks}
 
 
 def test_equal_sides_pass() -> None:
@@ -58,7 +58,7 @@ def test_equal_sides_pass() -> None:
 def test_each_property_alone_fails_the_upgrade(new: dict[str, Any], name: str) -> None:
     verdict, checks = verdict_of(new)
     assert verdict == "fail"
-    assert [each.name for each in checks.values() if each.verdict == "fail"] == [name]
+    assert [check.name for check in checks.values() if check.verdict == "fail"] == [name]
 
 
 def test_a_time_is_decided_only_if_its_whole_interval_is_on_one_side_of_the_limit() -> None:
@@ -94,7 +94,7 @@ def test_a_drift_of_the_logprobs_fails_before_any_token_changes() -> None:
 def test_what_a_side_cannot_tell_is_not_measured() -> None:
     nothing = {"hit_rate": None, "peak_bytes": None, "preemptions": None, "ttft": [], "itl": []}
     verdict, checks = verdict_of(nothing, drifted=None)
-    assert verdict == "pass" and sum(each.verdict == "not measured" for each in checks.values()) == 6
+    assert verdict == "pass" and sum(check.verdict == "not measured" for check in checks.values()) == 6
 
 
 def test_the_first_divergence_is_a_token_or_the_end_of_the_shorter_answer() -> None:
@@ -108,8 +108,8 @@ def test_the_first_divergence_is_a_token_or_the_end_of_the_shorter_answer() -> N
 def test_a_trace_is_drawn_from_its_seed_with_shared_prefixes_and_survives_a_file(tmp_path: Path) -> None:
     requests = draw_golden(9, 4, 1000, 8.0)
     assert requests == draw_golden(9, 4, 1000, 8.0) != draw_golden(9, 5, 1000, 8.0)
-    assert len({tuple(each.prompt[:96]) for each in requests}) == 3
-    assert [each.at for each in requests] == sorted(each.at for each in requests)
+    assert len({tuple(request.prompt[:96]) for request in requests}) == 3
+    assert [request.at for request in requests] == sorted(request.at for request in requests)
     answers = [GoldenAnswer([1, 2], [0.5, 0.25], [-0.5, -0.25])] * 9
     write_golden(tmp_path / "golden", requests, answers, {"seed": 4})
     assert read_golden(tmp_path / "golden") == (requests, answers)

@@ -81,9 +81,9 @@ def parameters() -> Iterator[tuple[str, Any]]:
     def walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
         for name, member in getattr(command, "commands", {}).items():
             yield from walk(f"{path} {name}", member)
-        for each in command.params:
-            if "Path" in str(each.type_descriptor.annotation):
-                yield path, each
+        for param in command.params:
+            if "Path" in str(param.type_descriptor.annotation):
+                yield path, param
 
     for name, entry in COMMANDS.items():
         found = getattr(import_module(entry.module), name)

@@ -232,8 +232,8 @@ kv_transfers
         an_interrupted_step_loses_transfers in KVTransfers.close_step
             loads, saves = _1 => loads, saves = _1\nself._new_loads, self._new_saves = [], []
 """)
-MUTATIONS = [each for each in ALL_MUTATIONS if each.caught_by == "shadow_kv"]
-TRANSFER_MUTATIONS = [each for each in ALL_MUTATIONS if each.caught_by == "shadow_transfer"]
+MUTATIONS = [mutation for mutation in ALL_MUTATIONS if mutation.caught_by == "shadow_kv"]
+TRANSFER_MUTATIONS = [mutation for mutation in ALL_MUTATIONS if mutation.caught_by == "shadow_transfer"]
 """Only `shadow_transfer` can catch these: the engine of the plain oracle has no connector."""
 
 

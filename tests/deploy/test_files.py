@@ -173,15 +173,19 @@ def test_selectors_probes_and_scalers_name_things_that_exist() -> None:
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     selectors = [deployment["spec"]["selector"]["matchLabels"], service["spec"]["selector"]]
     selectors += [budget["spec"]["selector"]["matchLabels"]]
-    selectors += [each["labelSelector"]["matchLabels"] for each in pod()["topologySpreadConstraints"]]
-    assert all(each.items() <= labels.items() for each in selectors)
-    ports = {each["name"] for each in container()["ports"]}
+    selectors += [
+        constraint["labelSelector"]["matchLabels"] for constraint in pod()["topologySpreadConstraints"]
+    ]
+    assert all(selector.items() <= labels.items() for selector in selectors)
+    ports = {port["name"] for port in container()["ports"]}
     probes = [container()[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")]
-    assert {each["port"] for each in probes} | {service["spec"]["ports"][0]["targetPort"]} <= ports
+    assert {probe["port"] for probe in probes} | {service["spec"]["ports"][0]["targetPort"]} <= ports
     scalers = documents("kubernetes/autoscale-hpa.yaml") + documents("kubernetes/autoscale-keda.yaml")
-    assert {each["spec"]["scaleTargetRef"]["name"] for each in scalers} == {deployment["metadata"]["name"]}
-    volumes = {each["name"] for each in pod()["volumes"]}
-    assert {each["name"] for each in container()["volumeMounts"]} == volumes
+    assert {scaler["spec"]["scaleTargetRef"]["name"] for scaler in scalers} == {
+        deployment["metadata"]["name"]
+    }
+    volumes = {volume["name"] for volume in pod()["volumes"]}
+    assert {mount["name"] for mount in container()["volumeMounts"]} == volumes
 
 
 def test_both_scalers_follow_the_waiting_requests_with_the_same_target() -> None:
@@ -199,8 +203,8 @@ def keda_trigger() -> dict[str, Any]:
 def test_images_are_pinned_and_run_without_root_or_secrets() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     images = re.findall(r"^FROM (\S+:\S+)", dockerfile, re.MULTILINE)
-    images += [each["image"] for each in documents("compose.yaml")[0]["services"].values()]
-    assert images and all(":" in each and not each.endswith(":latest") for each in images)
+    images += [service["image"] for service in documents("compose.yaml")[0]["services"].values()]
+    assert images and all(":" in image and not image.endswith(":latest") for image in images)
     user = re.search(r"^USER (\d+):\d+$", dockerfile, re.MULTILINE)
     assert user is not None and int(user[1]) == pod()["securityContext"]["runAsUser"] > 0
     assert not re.search(r"(?i)^(ARG|ENV).*(key|token|password|secret)", dockerfile, re.MULTILINE)

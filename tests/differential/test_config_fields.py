@@ -83,9 +83,9 @@ def field_names(architecture: str) -> list[str]:
     """Return the fields of this family's class, of the other families' and those of other models that we refuse."""
     from transformers import AutoConfig
 
-    names = {name for each in FAMILIES for name in AutoConfig.for_model(FAMILIES[each]).to_dict()}
+    names = {name for family in FAMILIES for name in AutoConfig.for_model(FAMILIES[family]).to_dict()}
     names |= (
-        {name for each in ENTRIES.values() for name in each.all_reads}
+        {name for entry in ENTRIES.values() for name in entry.all_reads}
         | NEUTRAL.keys()
         | {"num_experts", "_name_or_path"}
     )

@@ -172,7 +172,7 @@ def test_a_model_with_an_operation_of_torch_is_noticed_and_runs_as_it_should(
     assert found.replays == 1
     assert not runner.replays
     assert runner.replay_off_reason == "this model does more than our kernels record"
-    [warning] = [each for each in caplog.records if "not replayed" in each.message]
+    [warning] = [record for record in caplog.records if "not replayed" in record.message]
     assert warning.levelname == "WARNING" and runner.replay_off_reason in warning.message
     later = watched_run(engine, renamed(mixture(6), 1))
     assert later.replays == 0

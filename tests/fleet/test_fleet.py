@@ -58,7 +58,7 @@ class Running:
     async def waiting(self, number: int) -> list[asyncio.Task[httpx.Response]]:
         """Send requests that wait for their release; return when replicas have them."""
         tasks = [asyncio.create_task(self.ask("wait")) for _ in range(number)]
-        await self.until(lambda: sum(each.load for each in self.fleet.gateway.backends) == number)
+        await self.until(lambda: sum(backend.load for backend in self.fleet.gateway.backends) == number)
         return tasks
 
     async def release(self) -> None:
@@ -92,8 +92,10 @@ async def test_as_many_replicas_as_wanted_are_started_and_share_the_requests(tmp
         names = {(await it.ask()).headers["x-prep-backend"] for _ in range(4)}
         assert names == {"r1", "r2"}
         found = (await it.client.get("/fleet/status", headers=KEY)).json()
-        assert [each["requests"] for each in found["replicas"]] == [2, 2] and found["requests"] == 4
-        assert all(each["memory_bytes"] > 1 << 20 and each["start_s"] > 0 for each in found["replicas"])
+        assert [replica["requests"] for replica in found["replicas"]] == [2, 2] and found["requests"] == 4
+        assert all(
+            replica["memory_bytes"] > 1 << 20 and replica["start_s"] > 0 for replica in found["replicas"]
+        )
     lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [line["kind"] for line in lines[:2]] == ["start", "start"] and "time" in lines[0]
 
@@ -153,7 +155,7 @@ async def test_drain_names_the_replica_and_wants_one_less(tmp_path: Path) -> Non
         await it.until_ready(2)
         response = await it.client.post("/fleet/drain", json={"replica": "r1"}, headers=KEY)
         assert response.json() == {"replica": "r1", "state": "draining", "wanted": 1}
-        await it.until(lambda: [each.name for each in it.fleet.replicas] == ["r2"])
+        await it.until(lambda: [replica.name for replica in it.fleet.replicas] == ["r2"])
         for name, status in (("r2", 400), ("r9", 404)):
             refused = await it.client.post("/fleet/drain", json={"replica": name}, headers=KEY)
             assert refused.status_code == status
@@ -183,7 +185,7 @@ async def test_a_roll_replaces_every_replica_and_loses_no_request(tmp_path: Path
         loading = asyncio.create_task(load())
         await it.until(lambda: "draining" in it.states())
         await it.release()
-        await it.until(lambda: [each.name for each in it.fleet.replicas] == ["r3", "r4"])
+        await it.until(lambda: [replica.name for replica in it.fleet.replicas] == ["r3", "r4"])
         assert [(await task).status_code for task in tasks] == [200, 200]
         await it.until(lambda: it.fleet.events.events[-1].why == "done")
         loading.cancel()

@@ -39,7 +39,9 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subproc
     try:
         wait_until(lambda: find("tiny"))
         wait_until(
-            lambda: [each["state"] for each in ask(choose("tiny"), "status")["replicas"]] == ["ready"] * 2
+            lambda: (
+                [replica["state"] for replica in ask(choose("tiny"), "status")["replicas"]] == ["ready"] * 2
+            )
         )
         yield process
     finally:
@@ -52,7 +54,7 @@ def test_nothing_is_left_after_any_end(
     process: subprocess.Popen[bytes], tmp_path: Path, how: signal.Signals | str
 ) -> None:
     address = choose(None)
-    urls = [address.url, *(each["url"] for each in ask(address, "status")["replicas"])]
+    urls = [address.url, *(replica["url"] for replica in ask(address, "status")["replicas"])]
     family = psutil.Process(process.pid).children(recursive=True)
     assert len(family) >= 3 and (tmp_path / "fleets/tiny/r1.log").exists()
     assert (tmp_path / "fleets/tiny/fleet.json").stat().st_mode & 0o077 == 0, "the key is the user's alone"

@@ -47,7 +47,7 @@ def status() -> dict[str, Any]:
 
 
 def states() -> list[str]:
-    return sorted(each["state"] for each in status()["replicas"])
+    return sorted(replica["state"] for replica in status()["replicas"])
 
 
 def prep(*words: str) -> str:
@@ -57,7 +57,7 @@ def prep(*words: str) -> str:
 
 
 def test_no_request_is_lost_while_the_fleet_is_rolled_and_scaled(fleet: ChildServer) -> None:
-    first = {each["name"]: each for each in status()["replicas"]}
+    first = {replica["name"]: replica for replica in status()["replicas"]}
     stages = first["r1"]["stages"]
     assert {"imports", "weights", "adapters and warm-up"} <= stages.keys()
     assert 0 < sum(stages.values()) <= first["r1"]["start_s"] + 0.1
@@ -78,16 +78,16 @@ def test_no_request_is_lost_while_the_fleet_is_rolled_and_scaled(fleet: ChildSer
     sent = asyncio.run(load_while_changing()).sent
     ended = [each for each in sent if each.num_tokens or each.error]
     assert len(ended) > 50 and not [each.error for each in ended if each.error]
-    assert not set(first) & {each["name"] for each in status()["replicas"]}
-    kinds = [each["kind"] for each in status()["events"]]
+    assert not set(first) & {replica["name"] for replica in status()["replicas"]}
+    kinds = [event["kind"] for event in status()["events"]]
     assert kinds.count("stopped") >= 3 and "died" not in kinds
 
     found = json.loads(prep("status", "real", "--json"))
     assert found["wanted"] == 1 and "cold start of r" in prep("status")
-    warm = {each["name"] for each in found["replicas"] if each["state"] == "warm"}
+    warm = {replica["name"] for replica in found["replicas"] if replica["state"] == "warm"}
     prep("scale", "2")
     wait_until(lambda: states().count("ready") == 2)
-    ready = {each["name"] for each in status()["replicas"] if each["state"] == "ready"}
+    ready = {replica["name"] for replica in status()["replicas"] if replica["state"] == "ready"}
     assert warm and warm <= ready, "from the warm pool"
 
     family = psutil.Process(fleet.pid).children(recursive=True)

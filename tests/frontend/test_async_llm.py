@@ -200,7 +200,7 @@ async def test_an_abort_reaches_a_request_from_the_first_turn_of_its_client(
     await one_turn()
     await async_llm.abort("r")
     gate.open()
-    assert {each.finish_reason for each in (await reader).outputs} == {"abort"}
+    assert {output.finish_reason for output in (await reader).outputs} == {"abort"}
 
 
 async def test_an_abort_in_the_step_that_finishes_comes_too_late(async_llm: AsyncLLM, gate: Gate) -> None:

@@ -91,10 +91,10 @@ def _head(status: int, kind: str, framing: str) -> bytes:
 def events(*contents: Any) -> bytes:
     """Return a stream: objects as events, other bytes as they are."""
     return b"".join(
-        each
-        if isinstance(each, bytes)
-        else b"data: " + json.dumps(each, ensure_ascii=False).encode() + b"\n\n"
-        for each in contents
+        content
+        if isinstance(content, bytes)
+        else b"data: " + json.dumps(content, ensure_ascii=False).encode() + b"\n\n"
+        for content in contents
     )
 
 

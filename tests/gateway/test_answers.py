@@ -45,7 +45,7 @@ def test_a_stream_is_whole_in_any_pieces_and_cut_anywhere_it_is_not(
 ) -> None:
     chunks = [chunk(text) for text in texts] + [chunk("", "stop")]
     comment = f": ping{end}{end}".encode()
-    content = comment + b"".join(event(each, end) for each in chunks) + f"data: [DONE]{end}{end}".encode()
+    content = comment + b"".join(event(chunk, end) for chunk in chunks) + f"data: [DONE]{end}{end}".encode()
     bounds = sorted({min(cut, len(content)) for cut in cuts} | {0, len(content)})
     stream, found = EventStream(), []
     for start, stop in zip(bounds, bounds[1:], strict=False):

@@ -61,8 +61,8 @@ def test_looks_come_at_each_doubling_of_the_smaller_side_with_a_smaller_alpha() 
     for _ in range(1000):
         assert watch.add(False, False, 0.1) is None, "without canary requests there is nothing to compare"
     looks = [found for _ in range(90) if (found := watch.add(True, False, 0.1)) is not None]
-    assert [each.canary_total for each in looks] == [10, 20, 40, 80]
-    assert [each.alpha for each in looks] == pytest.approx([0.03, 0.01, 0.005, 0.003])
+    assert [look.canary_total for look in looks] == [10, 20, 40, 80]
+    assert [look.alpha for look in looks] == pytest.approx([0.03, 0.01, 0.005, 0.003])
     assert watch.last is looks[-1] and "nothing shows that the canary is worse" in watch.last.sentence()
     watch.restart()
     assert watch.canary.total == 0 and watch.add(True, True, None) is None
@@ -89,7 +89,7 @@ def test_a_failing_canary_loses_its_users_by_itself_and_no_client_sees_an_error(
     state = client.get("/gateway/state").json()
     assert state["canary"]["share"] == 0 and state["canary_look"]["is_worse"]
     assert "error rate is higher by at least" in state["canary_look"]["sentence"]
-    [line] = [each.getMessage() for each in caplog.records if "rolled back" in each.getMessage()]
+    [line] = [record.getMessage() for record in caplog.records if "rolled back" in record.getMessage()]
     assert line.startswith("canary new is rolled back from 0.5: look 1 at alpha 0.0250")
     assert "gateway_canary_rollbacks_total 1.0" in client.get("/metrics").text
     asked = [host for host, _ in got].count("b")

@@ -178,7 +178,7 @@ def test_trimming_keeps_the_system_prompt_and_the_question_and_fits_if_it_can(
     least = estimated_tokens([first, last])
     assert trimmed.num_after <= max(budget, least)
     places = {id(each): place for place, each in enumerate(messages)}
-    order = [places[id(each)] for each in trimmed.messages]
+    order = [places[id(message)] for message in trimmed.messages]
     assert order == sorted(order) and trimmed.num_dropped == len(messages) - len(order)
     if trimmed.num_before <= budget:
         assert trimmed.messages == messages and trimmed.num_prefix_tokens_lost == 0
@@ -190,7 +190,7 @@ def test_results_of_tools_go_first_and_with_their_call() -> None:
         message("assistant", 40), message("user", 40),
     ]  # fmt: skip
     trimmed = trim(messages, 200)
-    assert [each["role"] for each in trimmed.messages] == ["system", "user", "assistant", "user"]
+    assert [message["role"] for message in trimmed.messages] == ["system", "user", "assistant", "user"]
     assert trimmed.num_prefix_tokens_lost == estimated_tokens(messages[4])
 
 

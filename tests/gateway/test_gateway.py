@@ -85,7 +85,7 @@ def test_wrong_requests_and_full_queues_are_the_clients_and_not_tried_again() ->
     for status in (400, 404, 429, 501):
         client, made, got = gateway({"a": failing(status), "b": failing(status)})
         assert ask(client).status_code == status and len(got) == 1
-        assert [each.num_failed for each in made.backends] == [0, 0]
+        assert [backend.num_failed for backend in made.backends] == [0, 0]
 
 
 def test_the_breaker_keeps_requests_from_a_backend_that_fails() -> None:
@@ -119,7 +119,7 @@ def test_the_fallback_is_asked_only_when_no_backend_can_answer_and_at_its_rate()
         fallback={"name": "managed", "url": "http://fallback"}, fallback_per_minute=2, retries={"most": 0},
     )  # fmt: skip
     answers = [ask(client) for _ in range(3)]
-    assert [each.status_code for each in answers] == [200, 200, 503]
+    assert [answer.status_code for answer in answers] == [200, 200, 503]
     assert answers[0].headers["x-prep-backend"] == "managed"
     assert "fallback's rate" in answers[2].json()["error"]["message"]
     client, _, got = gateway({"a": answer("hi"), "fallback": answer("far")},
@@ -146,7 +146,7 @@ def test_tenants_have_keys_rates_and_quotas() -> None:
     closed, _, _ = gateway({"a": answer("hi")}, tenants=tenants)
     assert closed.get("/gateway/decisions", headers={"Authorization": "Bearer k2"}).status_code == 401
     state = client.get("/gateway/state", headers={"Authorization": "Bearer root"}).json()
-    assert [(each["requests"], each["tokens"]) for each in state["tenants"]] == [(2, 14), (2, 14)]
+    assert [(tenant["requests"], tenant["tokens"]) for tenant in state["tenants"]] == [(2, 14), (2, 14)]
     assert client.get("/health").status_code == 200, "open to probes"
 
 
@@ -235,15 +235,15 @@ def test_two_real_servers_stream_share_prefixes_and_survive_a_kill(
         long = {"prompt": "Hi", "max_tokens": 1500, "ignore_eos": True, "stream": True}
         with client.stream("POST", "/v1/completions", json=long) as leaving:
             assert next(leaving.iter_lines()).startswith("data: ")
-        while any(each["load"] for each in client.get("/gateway/state").json()["backends"]):
+        while any(backend["load"] for backend in client.get("/gateway/state").json()["backends"]):
             pass
         assert any(each["ended"] == "client left" for each in client.get("/gateway/decisions").json())
         servers[0].kill()
         answers = [
             client.post("/v1/completions", json={"prompt": f"After {n}", "max_tokens": 3}) for n in range(8)
         ]
-        assert [each.status_code for each in answers] == [200] * 8
-        assert {each.headers["x-prep-backend"] for each in answers} == {"s1"}
+        assert [answer.status_code for answer in answers] == [200] * 8
+        assert {answer.headers["x-prep-backend"] for answer in answers} == {"s1"}
         found = client.get("/gateway/decisions").json()[0]
         assert "s1" in found["sentence"] and found["ended"] == "ok"
 

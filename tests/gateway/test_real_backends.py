@@ -118,7 +118,7 @@ def test_the_gateway_knows_what_each_server_caches_and_follows_evictions(
 ) -> None:
     prompt = "Ann asks for the opening hours of the shop in Basel. " * 8
     direct = dict(
-        zip(("s0", "s1"), (httpx.Client(base_url=each.url, timeout=60) for each in servers), strict=True)
+        zip(("s0", "s1"), (httpx.Client(base_url=server.url, timeout=60) for server in servers), strict=True)
     )
     for client in direct.values():
         assert client.post("/reset_prefix_cache").json() == {"success": True}
@@ -165,7 +165,9 @@ def ask_directly(client: httpx.Client, prompt: str) -> int:
 
 
 def kv_blocks(client: httpx.Client) -> dict[str, int | None]:
-    return {each["name"]: each["kv_blocks"] for each in client.get("/gateway/state").json()["backends"]}
+    return {
+        backend["name"]: backend["kv_blocks"] for backend in client.get("/gateway/state").json()["backends"]
+    }
 
 
 def test_true_prefixes_hit_more_often_than_round_robin(
@@ -178,13 +180,13 @@ def test_true_prefixes_hit_more_often_than_round_robin(
 
 def hit_rate(servers: list[ChildServer], client: httpx.Client) -> float:
     """Return the share of cached prompt tokens over five conversations of four turns, by the servers' own counters."""
-    for each in servers:
-        httpx.post(f"{each.url}/reset_prefix_cache")
-    before = [prefix_counters(each) for each in servers]
+    for server in servers:
+        httpx.post(f"{server.url}/reset_prefix_cache")
+    before = [prefix_counters(server) for server in servers]
     for turn in range(4):
         for name in ("Ann", "Bob", "Eve", "Kim", "Leo"):
             ask(client, prompt=f"{name} wants to know the price of tea. " * (5 + 3 * turn))
-    after = [prefix_counters(each) for each in servers]
+    after = [prefix_counters(server) for server in servers]
     hits, queries = (sum(b[n] - a[n] for a, b in zip(before, after, strict=True)) for n in range(2))
     return hits / queries
 

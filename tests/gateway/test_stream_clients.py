@@ -84,13 +84,15 @@ def test_the_probe_of_diagnose_names_what_is_wrong_with_an_answer(name: str) -> 
     script, what = BROKEN[name]
     with backend(script) as (url, _):
         answers = probe(url, "")
-    assert [each.error for each in answers] == [what] * 2
+    assert [answer.error for answer in answers] == [what] * 2
 
 
 def test_the_probe_takes_a_whole_answer() -> None:
     with backend(Script(WHOLE, framing="chunked")) as (url, _):
         answers = probe(url, "", ["shop"])
-    assert {(each.error, each.finish_reason) for each in answers} == {("", "stop")} and answers[0].ttft > 0
+    assert {(answer.error, answer.finish_reason) for answer in answers} == {("", "stop")} and answers[
+        0
+    ].ttft > 0
 
 
 def test_a_page_of_metrics_that_is_cut_within_a_number_is_no_scrape() -> None:

@@ -271,7 +271,7 @@ class Player(Person):
         name, options = turn.id.rpartition("#")[2], [option for option, _ in want.options]
         if name.startswith("look"):
             decides = FIGURES[cheapest_evidence(Case.of(self._step(turn)[1]).drill)].look
-            others = [each for each in options if each not in (KNOWN, LIVE, decides)]
+            others = [option for option in options if option not in (KNOWN, LIVE, decides)]
             if int(name.removeprefix("look")) < self.who.looks and others:
                 return others[0]
             return decides if self.who.finds and decides in options else KNOWN
@@ -279,7 +279,7 @@ class Player(Person):
         return (
             right
             if self._is_right(turn.id)
-            else self.rng.choice([each for each in options if each != right] or options)
+            else self.rng.choice([option for option in options if option != right] or options)
         )
 
     def _hypothesis(self, turn: Turn, want: Hypothesis) -> dict[str, Any]:

@@ -185,7 +185,7 @@ ATTACKS: dict[str, tuple[str, Say]] = {
     ),
     "misleader": (
         "Says the wrong phrasing of each point.",
-        lambda drawn, step, rng: " ".join(f"{each.bad[0].rstrip('.')}." for each in drawn.key_points(step)),
+        lambda drawn, step, rng: " ".join(f"{point.bad[0].rstrip('.')}." for point in drawn.key_points(step)),
     ),
     "swapper": ("Turns the directions of each point around, or puts a not into it.", _swapped),
     "shuffler": ("Says the words of each point in a random order.", _shuffled),
@@ -210,24 +210,24 @@ MANNERS: dict[str, tuple[str, Say]] = {
     "terse": (
         "An expert who says each required point in one short sentence.",
         lambda drawn, step, rng: " ".join(
-            f"{(each.good or [each.say])[0].rstrip('.')}." for each in _points(drawn, step)
+            f"{(point.good or [point.say])[0].rstrip('.')}." for point in _points(drawn, step)
         ),
     ),
     "learner": ("Knows all points, in English with many mistakes.", _with_mistakes),
     "corrector": (
         "Says the required points, each after a wrong beginning that they take back.",
         lambda drawn, step, rng: " ".join(
-            f"{each.bad[0].rstrip('.')}. No, wait, that is wrong: {_low(each.say)}."
-            for each in _points(drawn, step)
+            f"{point.bad[0].rstrip('.')}. No, wait, that is wrong: {_low(point.say)}."
+            for point in _points(drawn, step)
         ),
     ),
     "myth-buster": (
         "Names what people get wrong, then says the required points.",
         lambda drawn, step, rng: (
             "These claims are often heard, and each of them is wrong:\n"
-            + "".join(f"- {each.bad[0]}\n" for each in _points(drawn, step))
+            + "".join(f"- {point.bad[0]}\n" for point in _points(drawn, step))
             + "What is true instead: "
-            + " ".join(f"{each.say.rstrip('.')}." for each in _points(drawn, step))
+            + " ".join(f"{point.say.rstrip('.')}." for point in _points(drawn, step))
         ),
     ),
     "measurer": (

@@ -416,7 +416,7 @@ def test_praise_needs_a_mark_on_each_axis_that_it_names_and_no_axis_in_doubt() -
     ],
 )
 def test_the_reason_names_what_the_best_explanation_lacks(lacks: list[tuple[str, ...]], why: str) -> None:
-    given = [Asked("s/x", "core", "prose", "", 3.0, replies={"text": GOOD}, lacks=each) for each in lacks]
+    given = [Asked("s/x", "core", "prose", "", 3.0, replies={"text": GOOD}, lacks=lack) for lack in lacks]
     silent = Asked("s/y", "core", "prose", "", 3.0, replies={"text": ""}, lacks=("it had 0 words",))
     assert lack_of([silent, *given]) == why
 
@@ -458,11 +458,11 @@ def test_a_right_option_is_a_strength_only_of_somebody_who_was_sure_and_mostly_r
         talk = session.talk
     talk.asked = [asked(n, 5.0 if n <= right else 1.0, {"choice": "1"}, sure=sure) for n in range(1, 6)]
     talk.evidence = [Evidence("correctness", each.value or 0.0, "", each.key) for each in talk.asked]
-    shown = sorted((int(each.key[2:]) for each in assess(talk).strengths), reverse=True)
+    shown = sorted((int(strength.key[2:]) for strength in assess(talk).strengths), reverse=True)
     assert len(shown) == len(strong) and set(shown) <= set(range(1, right + 1))
     talk.asked.append(asked(9, 5.0, {"steps": "620", "steps.interval": "600..640"}, sure=sure))
     talk.evidence.append(Evidence("correctness", 5.0, "", "s/9", kind="number"))
-    assert "s/9" in {each.key for each in assess(talk).strengths}, "a number is no luck"
+    assert "s/9" in {strength.key for strength in assess(talk).strengths}, "a number is no luck"
 
 
 def test_strengths_and_gaps_rest_on_what_an_explanation_or_numbers_support() -> None:
@@ -475,6 +475,6 @@ def test_strengths_and_gaps_rest_on_what_an_explanation_or_numbers_support() -> 
         Evidence("correctness", 1.0, "wrong", "s/2", kind="number"),
     ]
     unsupported = assess(talk)
-    assert unsupported.strengths == () and [each.key for each in unsupported.gaps] == ["s/2", "s/1"]
+    assert unsupported.strengths == () and [gap.key for gap in unsupported.gaps] == ["s/2", "s/1"]
     talk.asked[-1].makes_a_point = True
-    assert [each.key for each in assess(talk).strengths] == ["s/1"]
+    assert [strength.key for strength in assess(talk).strengths] == ["s/1"]

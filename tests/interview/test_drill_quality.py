@@ -28,12 +28,12 @@ def answered(asked: list[Question], wrong: str) -> list[Sent]:
 
 
 def questions() -> list[Question]:
-    return [each for each in requests(LOAD) if isinstance(each, Question) and each.answer]
+    return [request for request in requests(LOAD) if isinstance(request, Question) and request.answer]
 
 
 def test_the_same_load_asks_the_same_questions_and_long_notes_make_long_prompts() -> None:
     asked = questions()
-    assert [each.text for each in asked] == [each.text for each in questions()]
+    assert [each.text for each in asked] == [question.text for question in questions()]
     assert {each.name for each in asked} == {"short", "long"}
     longest = {name: max(len(each.text) for each in asked if each.name == name) for name in ("short", "long")}
     assert longest["long"] > 1.5 * longest["short"]

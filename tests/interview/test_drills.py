@@ -49,7 +49,7 @@ def prep(*arguments: str) -> tuple[int, str]:
 def test_every_file_is_a_drill_with_its_own_name() -> None:
     assert not DRILLS.problems
     assert sorted(DRILLS.entries) == sorted(path.stem for path in FOLDER.glob("*.yaml"))
-    assert len({each.cause for each in DRILLS}) == len(DRILLS), "no cause is the most frequent one"
+    assert len({drill.cause for drill in DRILLS}) == len(DRILLS), "no cause is the most frequent one"
 
 
 @pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.id)
@@ -244,16 +244,18 @@ def test_wrong_words_get_a_clear_answer(arguments: list[str], says: str) -> None
 def test_the_list_tells_symptoms_at_80_columns() -> None:
     code, output = prep("list")
     assert code == 0 and max(map(len, output.splitlines())) <= 80
-    assert all(each.code in output for each in DRILLS)
+    assert all(drill.code in output for drill in DRILLS)
 
 
 def test_the_list_and_the_sessions_give_no_cause_away() -> None:
-    numbers = [each.number for each in DRILLS]
+    numbers = [drill.number for drill in DRILLS]
     assert sorted(numbers) == list(range(1, len(numbers) + 1)), "numbers are unique, without gaps"
     _, output = prep("list")
-    assert not [each.id for each in DRILLS if each.id in output]
+    assert not [drill.id for drill in DRILLS if drill.id in output]
     assert all(
-        find_drill(name).id == each.id for each in DRILLS for name in (each.code, each.code.lower(), each.id)
+        find_drill(name).id == drill.id
+        for drill in DRILLS
+        for name in (drill.code, drill.code.lower(), drill.id)
     )
 
 

@@ -79,9 +79,9 @@ def test_every_command_of_a_report_has_the_arguments_of_its_run() -> None:
     for name in scenarios.entries:
         drawn = draw_scenario(scenarios.scenario(name), seed=3)
         for step in drawn.scenario.steps:
-            runs = [each.run for each in step.reverse.tests] if step.reverse else []
+            runs = [test.run for test in step.reverse.tests] if step.reverse else []
             runs += [step.canvas.run] if step.canvas else []
-            ran = [(each.run, drawn.value(each.args)) for each in runs]
+            ran = [(run.run, drawn.value(run.args)) for run in runs]
             if step.experiment is not None:
                 ran.append((step.experiment.run, drawn.question(step).run_args()))
             for experiment, args in ran:

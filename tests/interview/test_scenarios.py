@@ -144,8 +144,8 @@ def _goes_through_the_page(name: str, typed: Assessment, monkeypatch: pytest.Mon
     replies = {each: {line["turn"]: line["reply"] for line in read(each).lines} for each in ("page", spec.id)}
     assert replies["page"].keys() == replies[spec.id].keys()
     assert not any(reply.get("failed") for reply in replies["page"].values())
-    assert [(each.axis, each.value) for each in assess(Session.replay("page").talk).marks] == [
-        (each.axis, each.value) for each in typed.marks
+    assert [(mark.axis, mark.value) for mark in assess(Session.replay("page").talk).marks] == [
+        (mark.axis, mark.value) for mark in typed.marks
     ]
 
 

@@ -22,7 +22,7 @@ def test_there_are_enough_and_all_levels_of_every_axis_are_labelled() -> None:
     labels = [yaml.safe_load(path.read_text(encoding="utf-8"))["labels"] for path in FILES]
     assert len(labels) >= LEAST
     for axis in AXES:
-        seen = {each[axis] for each in labels if each[axis] is not None}
+        seen = {label[axis] for label in labels if label[axis] is not None}
         assert {1, 3, 5} <= seen, (axis, seen)
 
 

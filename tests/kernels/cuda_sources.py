@@ -38,7 +38,7 @@ def run(
     name = f"test_{abs(hash(text))}.cu"
     (folder / name).write_text(text)
     kernel = shim.load(name, "test", (), folder)
-    pointers = [ctypes.c_void_p(each.data_ptr()) for each in arguments]
+    pointers = [ctypes.c_void_p(argument.data_ptr()) for argument in arguments]
     kernel.launch((grid, 1, 1), (block, 1, 1), shared_bytes, pointers, backwards=backwards)
 
 

@@ -94,7 +94,7 @@ def test_replayed_cases_agree_with_the_reference_and_a_row_is_the_same_alone_and
     lines = record("judge", calls, tmp_path / "results").splitlines()
     passed = {tuple(line.split()[:2]): int(line.split()[2]) for line in lines if len(line.split()) == 3}
     assert len(passed) == len(lines), "\n".join(lines)
-    ops = {each.op for each in IMPLEMENTATIONS if each.backend == "cpu"}
+    ops = {implementation.op for implementation in IMPLEMENTATIONS if implementation.backend == "cpu"}
     assert ops == {op for (op, dtype), count in passed.items() if dtype == "float32" and count}
 
 

@@ -148,9 +148,9 @@ def test_a_candidate_that_does_not_take_the_workload_is_left_out_by_name(
     monkeypatch.setattr(registry, "unavailable", lambda backend: None)
     found = report()
     measure(found, attention(Maker("cpu", torch.float32), TINY, [(1, 20)] * 2), NATIVE["cpu"], seconds=0.0)
-    assert [each.candidate for each in found.measurements if each.ours] == ["reference"]
+    assert [measurement.candidate for measurement in found.measurements if measurement.ours] == ["reference"]
     assert [(each.candidate, each.reason) for each in found.omitted] == [("cpu", "sizes beyond 1")]
-    assert all(0 < found.share(each) for each in found.measurements)
+    assert all(0 < found.share(measurement) for measurement in found.measurements)
 
 
 def test_both_layouts_of_the_cache_hold_the_same_numbers() -> None:

@@ -134,6 +134,6 @@ def test_an_output_that_is_not_written_is_noticed() -> None:
         return y
 
     report = check("silu_and_mul", all_but_the_last_row)
-    with_rows = [each.name for each in cases("silu_and_mul", seed=0) if each.args[0].numel() > 0]
-    assert [each.name for each in report.failures] == with_rows
+    with_rows = [case.name for case in cases("silu_and_mul", seed=0) if case.args[0].numel() > 0]
+    assert [failure.name for failure in report.failures] == with_rows
     assert not torch.are_deterministic_algorithms_enabled()

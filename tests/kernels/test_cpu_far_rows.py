@@ -194,9 +194,12 @@ CASES = [
 def test_numbers_that_lie_far_apart_give_the_same_bits(
     function: Callable[..., Any], arguments: tuple[Any, ...], place: int, dim: int
 ) -> None:
-    copies = [[each.clone() if isinstance(each, Tensor) else each for each in arguments] for _ in range(2)]
+    copies = [
+        [argument.clone() if isinstance(argument, Tensor) else argument for argument in arguments]
+        for _ in range(2)
+    ]
     copies[1][place] = far(arguments[place], dim)
-    near, spread = (function(*each) for each in copies)
+    near, spread = (function(*copy) for copy in copies)
     for one, other in zip(
         *((each,) if isinstance(each, Tensor) else each for each in (near, spread)), strict=True
     ):

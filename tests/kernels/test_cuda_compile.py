@@ -16,7 +16,11 @@ from tests.kernels.cuda_sources import copy_sources
 
 pytestmark = pytest.mark.skipif(nvrtc.problem() is not None, reason=str(nvrtc.problem()))
 
-FORMS = {each.sources[-1]: each for each in IMPLEMENTATIONS if each.backend == "cuda"}.values()
+FORMS = {
+    implementation.sources[-1]: implementation
+    for implementation in IMPLEMENTATIONS
+    if implementation.backend == "cuda"
+}.values()
 """One for every file that launches kernels."""
 PTX_TYPES = {"p": "u64", "l": "u64", "i": "u32", "f": "f32"}
 
@@ -34,20 +38,20 @@ def body_of(report: KernelReport) -> str:
 
 
 def test_nothing_spills(reports: list[KernelReport]) -> None:
-    spilling = {each.name for each in reports if each.spill_store_bytes or each.spill_load_bytes}
+    spilling = {report.name for report in reports if report.spill_store_bytes or report.spill_load_bytes}
     assert not spilling
-    assert len({each.name for each in reports}) == len(reports) > 20
+    assert len({report.name for report in reports}) == len(reports) > 20
 
 
 def test_every_kernel_of_every_file_is_compiled(reports: list[KernelReport]) -> None:
-    compiled = {each.name.split("[")[0] for each in reports}
+    compiled = {report.name.split("[")[0] for report in reports}
     sources = "".join(path.read_text() for path in nvrtc.source_folder().glob("*.cu"))
     declared = re.findall(r'extern "C" __global__ void(?: BLOCKS_PER_SM\(.*?\))?\s+(\w+)\(', sources)
     assert compiled == set(declared)
 
 
 def test_blocks_of_attention_fit_on_an_sm_as_often_as_planned(reports: list[KernelReport]) -> None:
-    occupancy = {each.name: each.occupancy.ratio for each in reports}
+    occupancy = {report.name: report.occupancy.ratio for report in reports}
     for case in ("bf16, 4 x 128", "bf16, 8 x 128", "fp16, 4 x 128"):
         assert occupancy[f"paged_decode[{case}]"] >= 0.25
     for case in ("bf16, 7 x 64", "bf16, fp8 cache", "bf16, int8 cache"):
@@ -56,7 +60,7 @@ def test_blocks_of_attention_fit_on_an_sm_as_often_as_planned(reports: list[Kern
 
 
 def test_decode_of_16_bit_queries_uses_tensor_cores(reports: list[KernelReport]) -> None:
-    ptx = {each.name: body_of(each) for each in reports}
+    ptx = {report.name: body_of(report) for report in reports}
     for case, dtype in (("bf16, 8 x 128", "bf16"), ("fp16, 4 x 128", "f16"), ("bf16, fp8 cache", "bf16")):
         text = ptx[f"paged_decode[{case}]"]
         assert f"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32" in text and "ldmatrix" in text
@@ -65,7 +69,7 @@ def test_decode_of_16_bit_queries_uses_tensor_cores(reports: list[KernelReport])
 
 
 def test_memory_moves_16_bytes_at_a_time(reports: list[KernelReport]) -> None:
-    ptx = {each.name: body_of(each) for each in reports}
+    ptx = {report.name: body_of(report) for report in reports}
     for name in (
         "rms_norm[bf16, 4096]",
         "fused_add_rms_norm[bf16, 4096]",

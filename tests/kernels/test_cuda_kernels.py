@@ -56,7 +56,10 @@ def test_the_order_in_which_threads_run_does_not_matter(op: str, monkeypatch: py
             if not unsupported(*case.args, **case.kwargs):
                 result = function(*case.args, **case.kwargs)
                 found.append(
-                    (result, [each for each in case.arguments().values() if isinstance(each, Tensor)])
+                    (
+                        result,
+                        [argument for argument in case.arguments().values() if isinstance(argument, Tensor)],
+                    )
                 )
         return found
 

@@ -53,8 +53,8 @@ def row_of_readme(entry: Operation) -> str:
     cells = []
     for backend in BACKENDS:
         files = entry.forms.get(backend, "").split()
-        kernels = [each for each in files if not each.endswith(".py")] or files
-        cells.append(", ".join(f"`{each}`" for each in kernels))
+        kernels = [file for file in files if not file.endswith(".py")] or files
+        cells.append(", ".join(f"`{kernel}`" for kernel in kernels))
     return f"| `{entry.name}` | {' | '.join(cells)} |"
 
 

@@ -37,9 +37,9 @@ def normed(size: int = 64, dtype: torch.dtype = torch.float32) -> tuple[torch.Te
 
 
 def test_every_implementation_loads_or_says_what_is_missing() -> None:
-    for each in registry.IMPLEMENTATIONS:
-        if registry.unavailable(each.backend) is None:
-            assert callable(each.load()), each
+    for implementation in registry.IMPLEMENTATIONS:
+        if registry.unavailable(implementation.backend) is None:
+            assert callable(implementation.load()), implementation
 
 
 def test_the_reference_runs_where_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:

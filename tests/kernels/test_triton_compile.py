@@ -18,7 +18,11 @@ from kernels.compile_report import ARCHITECTURES, KernelReport, gpu_kernels
 from kernels.registry import IMPLEMENTATIONS, Implementation, get
 from kernels.triton_ops.compile import compile_launch, launches
 
-FORMS = {each.sources[0]: each for each in IMPLEMENTATIONS if each.backend == "triton"}
+FORMS = {
+    implementation.sources[0]: implementation
+    for implementation in IMPLEMENTATIONS
+    if implementation.backend == "triton"
+}
 """One for every file that launches kernels."""
 
 
@@ -28,10 +32,10 @@ FORMS = {each.sources[0]: each for each in IMPLEMENTATIONS if each.backend == "t
 def test_every_kernel_compiles_fits_and_does_not_spill(form: Implementation, arch: int) -> None:
     reports = [compile_it() for _, compile_it in gpu_kernels(form, arch)]
     assert reports or arch < 89, "only what needs fp8 tensor cores may be left out, and sm_89 has them"
-    for each in reports:
-        assert (each.spill_store_bytes, each.spill_load_bytes) == (0, 0), summary(each)
-        assert each.occupancy.blocks >= 1, summary(each)
-        assert f".target sm_{arch}" in each.ptx
+    for report in reports:
+        assert (report.spill_store_bytes, report.spill_load_bytes) == (0, 0), summary(report)
+        assert report.occupancy.blocks >= 1, summary(report)
+        assert f".target sm_{arch}" in report.ptx
 
 
 @pytest.mark.slow

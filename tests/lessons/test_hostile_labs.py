@@ -30,7 +30,7 @@ def submit(source: str, secret: Path) -> checking.Report:
 
 def test_texts_and_code_agree_on_the_limit_of_a_call() -> None:
     slow = checking.SLOW_CALLS
-    assert slow.keys() < {each.language for each in labs()} and len(set(slow.values())) == 1
+    assert slow.keys() < {lab.language for lab in labs()} and len(set(slow.values())) == 1
     one, kernels = LIMITS.call_seconds, slow["triton"]
     said = (
         f"A call that takes longer than {one:g} s is stopped, and so is a file that takes longer than "

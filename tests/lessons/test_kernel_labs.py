@@ -88,7 +88,7 @@ def test_a_launch_that_a_gpu_would_punish_is_told() -> None:
     ],
 )
 def test_a_fault_that_no_result_shows_is_told(lab: Lab, why: str, said: str) -> None:
-    wrong = next(each for each in mutants(lab) if each.why == why)
+    wrong = next(mutant for mutant in mutants(lab) if mutant.why == why)
     [result] = run_checks(lab.number, wrong.source, only=wrong.check).results
     assert not result.ok and said in result.why, result.why
 

@@ -12,7 +12,7 @@ from lessons.course.contracts import contract, languages, meant, overlaps, sente
 from lessons.course.lesson_files import HUNTS, Lab, labs
 from lessons.course.mutants import mutants
 
-WRITTEN = [each for each in labs() if each.track != HUNTS]
+WRITTEN = [lab for lab in labs() if lab.track != HUNTS]
 EACH = pytest.mark.parametrize("each", WRITTEN, ids=lambda each: each.number)
 FAMILIES = list({each.folder: each for each in WRITTEN}.values())
 """One lab for each contract file."""

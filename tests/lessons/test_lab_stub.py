@@ -13,7 +13,7 @@ import pytest
 from lessons.course.lab_stub import native_stub, python_stub
 from lessons.course.lesson_files import HUNTS, Lab, labs
 
-WRITTEN = [each for each in labs() if each.track != HUNTS]
+WRITTEN = [lab for lab in labs() if lab.track != HUNTS]
 SOLUTION = '''\
 """Lab window: keep the last numbers."""
 

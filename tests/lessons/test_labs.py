@@ -39,8 +39,8 @@ from tests.lessons.test_lesson_files import shapes
 from tests.quizzes.repairs import repairs
 from tests.unfilled import left_to_fill
 
-WRITTEN = [each for each in labs() if each.track != HUNTS]
-HUNTS_ONLY = [each for each in labs() if each.track == HUNTS]
+WRITTEN = [lab for lab in labs() if lab.track != HUNTS]
+HUNTS_ONLY = [lab for lab in labs() if lab.track == HUNTS]
 EVERY = pytest.mark.parametrize("each", WRITTEN, ids=lambda each: each.number)
 LAB = find_lab("block-manager")
 ALL_PASS, NONE_PASS = (f"{good} of {len(checks(LAB.number))}" for good in (len(checks(LAB.number)), 0))
@@ -184,7 +184,7 @@ def test_every_mutant_is_caught_by_the_check_it_names(each: Lab) -> None:
 
 
 def test_a_failure_is_cut_to_the_fewest_calls() -> None:
-    wrong = next(each for each in mutants(LAB) if each.check == "random_families")
+    wrong = next(mutant for mutant in mutants(LAB) if mutant.check == "random_families")
     [result] = run_checks(LAB.number, wrong.source, only=wrong.check).results
     assert 2 <= result.example.count("(") - 1 <= 4, result.example
     assert fewest(list(range(40)), lambda some: 7 in some and 31 in some) == [7, 31]
@@ -344,7 +344,7 @@ def test_a_race_needs_a_file_that_passes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("each", [each for each in labs() if each.has_race], ids=lambda each: each.number)
+@pytest.mark.parametrize("each", [lab for lab in labs() if lab.has_race], ids=lambda each: each.number)
 def test_a_race_of_the_solution_against_itself_is_even(each: Lab) -> None:
     path = workspace.open_lab(each).path
     path.write_text(solution(each.number))
@@ -440,7 +440,7 @@ FCFS = find_lab("scheduler-fcfs")
 
 
 def test_a_failure_behind_the_engine_is_a_trace_of_the_smallest_workload() -> None:
-    wrong = next(each for each in mutants(LAB) if each.check == "the_scheduler_runs_on_it")
+    wrong = next(mutant for mutant in mutants(LAB) if mutant.check == "the_scheduler_runs_on_it")
     [result] = run_checks(LAB.number, wrong.source, only=wrong.check).results
     yours, ours = TraceReader(Path(result.trace)), TraceReader(Path(result.right_trace))
     assert yours.num_steps and len(ours.requests) <= 3
@@ -454,7 +454,7 @@ def test_a_failure_behind_the_engine_is_a_trace_of_the_smallest_workload() -> No
 def test_open_shows_the_failure_in_the_debugger(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[tuple[Path, int]] = []
     monkeypatch.setattr("app.cli.app.app", lambda trace, step: opened.append((trace, step)))
-    wrong = next(each for each in mutants(LAB) if each.check == "the_scheduler_runs_on_it")
+    wrong = next(mutant for mutant in mutants(LAB) if mutant.check == "the_scheduler_runs_on_it")
     save(wrong.source)
     assert lab("check", "block-manager", "--open").exit_code == 1
     [(trace, step)] = opened
@@ -482,7 +482,7 @@ def test_a_submitted_trace_is_served_again_with_the_learners_part(name: str, tmp
 
 def test_a_submitted_trace_finds_a_part_that_decides_otherwise(tmp_path: Path) -> None:
     run = recorded_run(tmp_path / "run.itrace")
-    wrong = next(each for each in mutants(LAB) if each.check == "the_scheduler_runs_on_it")
+    wrong = next(mutant for mutant in mutants(LAB) if mutant.check == "the_scheduler_runs_on_it")
     found = submit(LAB, wrong.source, run)
     assert not found.ok and found.differs and found.step <= found.num_steps
     assert submit(LAB, solution(LAB.number), run).ok

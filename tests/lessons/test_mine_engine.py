@@ -121,7 +121,7 @@ def test_the_race_is_exact_and_covers_every_contestant() -> None:
     results = race(pieces(), scale=0.05)
     assert len(results) == len(tracks()) * len(contestants(pieces()))
     assert results == race(pieces(), scale=0.05)
-    by_name = {(each.track, each.contestant): each for each in results}
+    by_name = {(result.track, result.contestant): result for result in results}
     assert by_name["chat", "yours"].hit_rate > 0
     assert by_name["long prompts", "yours"].itl_p99 < by_name["long prompts", "vLLM whole prompts"].itl_p99
 
@@ -166,7 +166,7 @@ def test_a_piece_is_used_only_if_it_runs_and_passes() -> None:
 @pytest.mark.slow
 def test_commands_list_and_race(tmp_path: Path) -> None:
     listed = CliRunner().invoke(app, ["mine", "list", "--json"])
-    assert "yours" not in {each["whose"] for each in json.loads(listed.stdout)}
+    assert "yours" not in {piece["whose"] for piece in json.loads(listed.stdout)}
     plot = tmp_path / "race.png"
     raced = CliRunner().invoke(app, ["mine", "race", "--scale", "0.03", "--plot", str(plot), "--json"])
     assert raced.exit_code == 0, raced.output

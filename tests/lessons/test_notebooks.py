@@ -102,7 +102,9 @@ def committed(lesson: Lesson) -> dict[str, Any]:
 
 def printed(cell: dict[str, Any]) -> str:
     """Return what a cell has printed, and the text of what it has shown."""
-    texts = [each.get("text", each.get("data", {}).get("text/plain", "")) for each in cell.get("outputs", [])]
+    texts = [
+        output.get("text", output.get("data", {}).get("text/plain", "")) for output in cell.get("outputs", [])
+    ]
     return "".join("".join(text) for text in texts)
 
 
@@ -148,7 +150,7 @@ def test_the_committed_notebook_says_nothing_twice(lesson: Lesson) -> None:
     assert text.count("\n") == 3 + len(notebook["cells"])
     shown = [cell for cell in notebook["cells"] if cell.get("outputs")]
     assert not any(source_of(cell).startswith(ASKING) for cell in shown)
-    outputs = [[printed({"outputs": [each]}) for each in cell["outputs"]] for cell in shown]
+    outputs = [[printed({"outputs": [output]}) for output in cell["outputs"]] for cell in shown]
     outputs = [[text for text in texts if text != "[plot]"] for texts in outputs]
     assert [texts for texts in outputs if len(set(texts)) < len(texts)] == []
 
@@ -162,7 +164,7 @@ def test_a_notebook_is_committed_without_what_its_source_tells() -> None:
     ]
     first, second = json.loads(to_text({"cells": cells}))["cells"]
     assert first["outputs"] == [] and second["execution_count"] == 7
-    assert second["metadata"] == {} and [each["text"] for each in second["outputs"]] == ["a\nb\n"]
+    assert second["metadata"] == {} and [output["text"] for output in second["outputs"]] == ["a\nb\n"]
 
 
 @EVERY
@@ -190,7 +192,7 @@ def test_a_changed_figure_is_stale_unless_its_cell_is_exempt() -> None:
 def test_solutions_pass_and_every_mutant_is_caught_by_the_check_it_names(lesson: Lesson) -> None:
     for exercise in lesson.exercises:
         report = run_checks(exercise, solution(exercise))
-        assert report.ok, (exercise, report.problem, [each for each in report.results if not each.ok])
+        assert report.ok, (exercise, report.problem, [result for result in report.results if not result.ok])
     for mutant in mutants(lesson):
         report = run_checks(mutant.exercise, mutant.source, only=mutant.check)
         assert report.results, f"{mutant.exercise}: no check is called {mutant.check}, or {report.problem}"

@@ -70,7 +70,7 @@ def closure(requirements: list[str]) -> set[str]:
     while todo:
         wanted, of = todo.pop()
         environments = [{"extra": extra} for extra in (of or {""})]
-        if wanted.marker and not any(wanted.marker.evaluate(each) for each in environments):
+        if wanted.marker and not any(wanted.marker.evaluate(environment) for environment in environments):
             continue
         key = (canonicalize_name(wanted.name), frozenset(wanted.extras))
         if key in done:
@@ -123,7 +123,7 @@ def needed() -> list[tuple[str, tuple[str, ...], str, str]]:
             _, names, command, extra = node.args
             libraries = (
                 known.get(names.id, LIBRARIES) if isinstance(names, ast.Name)
-                else [each.value for each in names.elts if isinstance(each, ast.Constant)]
+                else [elt.value for elt in names.elts if isinstance(elt, ast.Constant)]
             )  # fmt: skip
             found.append((str(path), tuple(libraries), ast.literal_eval(command), ast.literal_eval(extra)))
     return found

@@ -109,7 +109,7 @@ def test_version_citation_and_changelog_agree() -> None:
     assert citation["repository-code"] == URLS["Repository"]
     headings = HEADING.findall((ROOT / "CHANGELOG.md").read_text())
     matches = [
-        re.fullmatch(r"(\d+\.\d+\.\d+), (not released yet|\d{4}-\d\d-\d\d)", each) for each in headings
+        re.fullmatch(r"(\d+\.\d+\.\d+), (not released yet|\d{4}-\d\d-\d\d)", heading) for heading in headings
     ]
     assert all(matches), headings
     versions = [tuple(map(int, match[1].split("."))) for match in matches if match]

@@ -44,9 +44,9 @@ def aliases(tree: ast.Module) -> dict[str, str]:
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names |= {each.asname: each.name for each in node.names if each.asname}
+            names |= {name.asname: name.name for name in node.names if name.asname}
         elif isinstance(node, ast.ImportFrom):
-            names |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+            names |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
     kept = LOOPS | CLOCKS | SLEEPS
     return names | {
         into: origin for into, value in assigned(tree) if (origin := resolved(value, names)) in kept
@@ -113,7 +113,7 @@ def time_asserts(tree: ast.Module) -> Iterator[int]:
     calls = {resolved(node.func, names) for node in found(tree, ast.Call)}
     functions = found(tree, Function)
     while clocks & calls:
-        depends = [(each, timed(each, clocks, names)) for each in functions]
+        depends = [(function, timed(function, clocks, names)) for function in functions]
         more = {each.name for each, is_timed in depends if any(map(is_timed, found(each, ast.Return)))}
         if more <= clocks:
             for each, is_timed in depends:

@@ -93,9 +93,11 @@ def seen(url: str, body: Body) -> dict[str, Any]:
     names = set().union(*(fields(part) for part in parts))
     found["fields"] = sorted(names - IGNORED)
     all_choices = [each for part in parts for each in choices(part)]
-    found["reasons"] = sorted(each["finish_reason"] for each in all_choices if each.get("finish_reason"))
+    found["reasons"] = sorted(
+        choice["finish_reason"] for choice in all_choices if choice.get("finish_reason")
+    )
     if found["status"] == 2 and isinstance(body.json, dict) and body.json.get("temperature") == 0:
-        found["text"] = "".join(text_of(each) for each in all_choices if each.get("index") == 0)
+        found["text"] = "".join(text_of(choice) for choice in all_choices if choice.get("index") == 0)
     for part in parts:
         if isinstance(part, dict) and part.get("usage"):
             found["usage"] = {name: value for name, value in part["usage"].items() if isinstance(value, int)}

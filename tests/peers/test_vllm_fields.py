@@ -52,9 +52,9 @@ def fields_of(file: Path, name: str) -> set[str]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id[0] != "_":
             keywords = node.value.keywords if isinstance(node.value, ast.Call) else []
             aliases = [
-                each.value.value
-                for each in keywords
-                if each.arg == "alias" and isinstance(each.value, ast.Constant)
+                keyword.value.value
+                for keyword in keywords
+                if keyword.arg == "alias" and isinstance(keyword.value, ast.Constant)
             ]
             fields.add(str(aliases[0]) if aliases else node.target.id)
     return fields

@@ -41,14 +41,12 @@ class RemoteOpenAIServer:
 
     def __init__(self, model: str, args: list[str], **_: Any) -> None:
         self._stack = ExitStack()
-        options = ["--served-model-name", model, *(each for each in args if each in ALONE)]
+        options = ["--served-model-name", model, *(arg for arg in args if arg in ALONE)]
         options += [
             "--structured-outputs-config",
             '{"finish_json": true}',
         ]  # `shop` writes strings without end
-        options += [
-            part for each in args if "=" in each for part in ("--lora-modules", each) if "-lora=" in each
-        ]
+        options += [part for arg in args if "=" in arg for part in ("--lora-modules", arg) if "-lora=" in arg]
         for name, value in zip(args, args[1:], strict=False):
             if name in WITH_VALUE:
                 most = MOST_TOKENS if name == "--max-model-len" else sys.maxsize

@@ -108,7 +108,7 @@ def main() -> None:
 
 def run(files: list[Path]) -> dict[str, str]:
     """Return the problem of each test, empty if it passed, without the skipped ones."""
-    entrypoints = next(each for each in files[0].parents if each.name == "entrypoints")
+    entrypoints = next(parent for parent in files[0].parents if parent.name == "entrypoints")
     with TemporaryDirectory() as folder:
         report, copy = Path(folder) / "report.xml", Path(folder) / "entrypoints"
         shutil.copytree(entrypoints, copy, ignore=shutil.ignore_patterns("__init__.py", "__pycache__"))

@@ -66,7 +66,7 @@ class Service(Strict):
 def refuse(**data: Any) -> list[str]:
     with pytest.raises(ValidationError) as refused:
         Service.model_validate({"card": {"gpu": "h100"}, **data})
-    return [each.text for each in complaints(refused.value.errors(), Service)]
+    return [complaint.text for complaint in complaints(refused.value.errors(), Service)]
 
 
 @pytest.mark.parametrize(

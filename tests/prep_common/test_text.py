@@ -52,7 +52,7 @@ def test_names_are_joined_as_in_a_sentence() -> None:
 def test_a_figure_has_four_digits_and_no_exponent_below_a_quadrillion() -> None:
     values = [30571.43, 1234.5, 999.96, 0.0123456, 12345, True, 2e15, "l4", -8000.0]
     shown = ["30,571", "1,234", "1000", "0.01235", "12,345", "yes", "2e+15", "l4", "-8,000"]
-    assert [figure(each) for each in values] == shown
+    assert [figure(value) for value in values] == shown
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def test_a_location_has_the_line_of_its_deepest_part(tmp_path: Path) -> None:
     file = YamlFile(path)
     assert file.value == {"a": 1, "b": [{"c": 2}, {"d": 3, "e": 4}]}
     locations = [(), ("a",), ("b",), ("b", 0, "c"), ("b", 1, "e"), ("b", 1, "missing"), ("nowhere", 3)]
-    assert [file.line(each) for each in locations] == [1, 1, 2, 3, 5, 4, 1]
+    assert [file.line(location) for location in locations] == [1, 1, 2, 3, 5, 4, 1]
 
 
 @pytest.mark.parametrize(

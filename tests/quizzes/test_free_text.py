@@ -202,13 +202,13 @@ def test_short_nonsense_is_reviewed_for_no_question_of_the_bank_and_held_out_phr
     asked = [key_points(draw(bank.question(e.id), 1)) for e in bank if e.kind in ("free", "design")]
     outcomes = []
     for points in asked:
-        marks, probes = {each.id: "hit" for each in points}, {each.id: [True] for each in points}
+        marks, probes = {point.id: "hit" for point in points}, {point.id: [True] for point in points}
         assert not any(
             score(points, marks, probes, answer=answer).outcome in ("right", "reviewed")
             for answer in NONSENSE
         )
-        said = [each.good[0] for each in points if each.good]
-        held_out = [each.model_copy(update={"good": each.good[1:]}) for each in points]
+        said = [point.good[0] for point in points if point.good]
+        held_out = [point.model_copy(update={"good": point.good[1:]}) for point in points]
         outcomes.append(score(held_out, marks, probes, answer=". ".join(said)).outcome)
     assert len(asked) >= 60 and outcomes.count("reviewed") >= 0.95 * len(asked), outcomes
 
@@ -346,7 +346,7 @@ GOOD = "with thing 0 1 the other rises"
 
 def verdicts(server: Server, answer: str = GOOD) -> dict[str, str]:
     marks = mark(ask_endpoint(Endpoint(server.url, "m", seconds=5)), "What?", POINTS, answer)
-    return {each.keypoint: each.verdict for each in marks}
+    return {mark.keypoint: mark.verdict for mark in marks}
 
 
 def test_the_answer_is_sent_as_data_in_two_orders(server: Server) -> None:

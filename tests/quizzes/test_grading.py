@@ -330,7 +330,9 @@ def test_all_that_hold_is_graded_by_option(text: str, points: float) -> None:
 
 
 def test_naming_a_wrong_option_beside_the_only_right_one_earns_nothing() -> None:
-    asked = question(kind="debug", choices=[{**each, "right": each["id"] == "same"} for each in CHOICES])
+    asked = question(
+        kind="debug", choices=[{**choice, "right": choice["id"] == "same"} for choice in CHOICES]
+    )
     assert grade(draw(asked, 1), {"choice": "same"}).all_right
     graded = grade(draw(asked, 1), {"choice": "same, fast"})
     assert (graded.points, graded.all_right) == (0, False)

@@ -85,10 +85,10 @@ def test_a_stream_adds_up_to_the_whole_answer(client: TestClient) -> None:
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] > 0
     deltas = [choice for chunk in chunks for choice in chunk["choices"]]
     assert (
-        "".join(each["delta"].get("content", "") for each in deltas)
+        "".join(delta["delta"].get("content", "") for delta in deltas)
         == whole["choices"][0]["message"]["content"]
     )
-    assert [each["finish_reason"] for each in deltas if each["finish_reason"]] == ["stop"]
+    assert [delta["finish_reason"] for delta in deltas if delta["finish_reason"]] == ["stop"]
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"} and len(
         {c["id"] for c in chunks}
     ) == 1

@@ -279,7 +279,7 @@ def test_other_clients_have_their_turn_among_the_completions_of_one_request(
             answer = await client.post(path, json={**body, "stream": is_stream})
         assert answer.status_code == 200
         if not is_stream:
-            assert [each["index"] for each in answer.json()["choices"]] == list(range(WIDE))
+            assert [choice["index"] for choice in answer.json()["choices"]] == list(range(WIDE))
 
     watched = {"requests": (parallel_sampling, "Request"), "JSON": (service, "_json")}
     kind = Chat if "chat" in path else Completion
@@ -418,7 +418,7 @@ def test_an_adapter_unloaded_while_completions_are_queued_serves_them_all(with_a
         asking = asyncio.create_task(anext(llm.generate([300], one, lora_request=lora)))
         await one_turn()
         await llm.unload_lora_adapter("x")
-        assert {each.finish_reason for each in (await asking).outputs} == {"length"}
+        assert {output.finish_reason for output in (await asking).outputs} == {"length"}
         assert await llm.list_lora_adapters() == []
 
     asyncio.run(run(with_adapters))

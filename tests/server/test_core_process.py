@@ -160,7 +160,7 @@ def test_an_engine_that_goes_to_sleep_sees_a_wide_request_that_has_just_begun(mo
         begun = asyncio.create_task(anext(stream))
         await one_turn()
         await llm.sleep(1, mode)
-        assert {each.finish_reason for each in (await begun).outputs} == {reason}
+        assert {output.finish_reason for output in (await begun).outputs} == {reason}
 
     with AsyncLLM(ARGS, own_process=True) as llm:
         asyncio.run(run(llm))

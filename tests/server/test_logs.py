@@ -70,7 +70,7 @@ def test_each_request_is_a_line_without_its_prompt_and_the_lines_replay(
     assert found[1]["prefix_len"] > 0 and found[1]["prefix"] == found[0]["prefix"], "the prompt was cached"
     assert "cheapest" not in (tmp_path / "log.jsonl").read_text()
     assert all(0 <= each["QueueWaitMs"] <= each["TTFTMs"] <= each["E2EMs"] for each in found)
-    measured = {each["Name"] for each in found[0]["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
+    measured = {metric["Name"] for metric in found[0]["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
     assert measured == {"QueueWaitMs", "TTFTMs", "E2EMs", "PrefixCacheHit"} <= found[0].keys()
     replayed = read_trace(tmp_path / "log.jsonl")
     assert [(each.prompt_len, each.output_len) for each in replayed] == [

@@ -48,7 +48,7 @@ def test_everything_that_is_watched_exists(llm: AsyncLLM) -> None:
         PrometheusLogger("shop", llm.llm_engine.engine_core.config).registry,
         GatewayMetrics([]).registry,
     ]
-    known = {name for each in registries for metric in each.collect() for name in names_of(metric)}
+    known = {name for registry in registries for metric in registry.collect() for name in names_of(metric)}
     known |= {rule["record"] for rule in rules() if "record" in rule}
     for text in [*expressions(), *(rule["expr"] for rule in rules())]:
         assert set(re.findall(r"(?:(?:vllm|model):|gateway_)[\w:]+", text)) <= known

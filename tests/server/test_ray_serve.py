@@ -93,7 +93,7 @@ def test_a_replica_whose_engine_died_is_replaced(client: httpx.Client) -> None:
         if (parent := child.parent()) is not None and "ServeReplica" in " ".join(parent.cmdline())
         and "resource_tracker" not in " ".join(child.cmdline())
     ]  # fmt: skip
-    assert len(engines) == 2, [each.cmdline() for each in engines]
+    assert len(engines) == 2, [engine.cmdline() for engine in engines]
     engines[0].kill()
     body = {"prompt": "Hi", "max_tokens": 2}
     answers = [client.post("/v1/completions", json=body).status_code for _ in range(40)]

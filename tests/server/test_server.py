@@ -206,7 +206,10 @@ def test_streams_under_load_have_the_offline_tokens_and_leave_nothing_behind(
         return found
 
     asyncio.run(run(num_requests // 4))
-    files, memory = [each.num_fds() for each in processes], [each.memory_info().rss for each in processes]
+    files, memory = (
+        [process.num_fds() for process in processes],
+        [process.memory_info().rss for process in processes],
+    )
     answers = asyncio.run(run(num_requests))
     assert len(answers) == num_requests
     assert sum(answer is None for answer in answers.values()) > num_requests // 10, "some have hung up"

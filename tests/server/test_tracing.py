@@ -70,7 +70,10 @@ def tracer(client: TestClient, llm: AsyncLLM, collector: Collector) -> RequestTr
 
 
 def values(span: Any) -> dict[str, Any]:
-    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+        for attribute in span.attributes
+    }
 
 
 def test_a_request_is_a_span_of_its_callers_trace_and_its_phases_fill_it(

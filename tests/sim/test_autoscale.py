@@ -155,7 +155,7 @@ def test_the_fluid_agrees_with_the_exact_fleet_on_a_growing_load() -> None:
         cold_start=40.0,
     )
     report = fleet.run(work)
-    records = [record for each in fleet.replicas for record in each.engine.recorder.finished]
+    records = [record for replica in fleet.replicas for record in replica.engine.recorder.finished]
     late = sum(record.ttft > ttft or record.tpot > tpot for record in records) / len(records)
     assert fluid.violated == pytest.approx(late, abs=0.06)
     assert fluid.replica_seconds == pytest.approx(report.replica_seconds, rel=0.06)
@@ -172,9 +172,9 @@ def test_the_engines_autoscaler_beats_hpa_on_the_queue_at_no_higher_cost() -> No
     traffic = DayTraffic(tuple(scale * hour for hour in hours))
     service = Service(costs, 0.7 * costs.most, 2.0, 0.1, 100.0, traffic)
     chosen = [
-        replace(each, choices=each.choices[:1])
-        for each in CONTENDERS
-        if each.name in ("asymmetric", "HPA queue")
+        replace(contender, choices=contender.choices[:1])
+        for contender in CONTENDERS
+        if contender.name in ("asymmetric", "HPA queue")
     ]
     found = race(service, 3, num_tuning=1, contenders=chosen)
     ours, queue = found.results

@@ -38,8 +38,8 @@ def test_recording_changes_no_figure_of_the_run(router: str) -> None:
     log = RouteLog(router, interval=0.07)
     recorded, plain = run(router, log), run(router)
     assert asdict(recorded) == asdict(plain)
-    counts = [sum(choice.replica == each.index for choice in log.choices) for each in recorded.replicas]
-    assert counts == [each.num_requests for each in recorded.replicas]
+    counts = [sum(choice.replica == replica.index for choice in log.choices) for replica in recorded.replicas]
+    assert counts == [replica.num_requests for replica in recorded.replicas]
     assert [choice.request for choice in log.choices] == list(range(120))
 
 

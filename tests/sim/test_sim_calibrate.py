@@ -136,7 +136,7 @@ def test_an_interrupted_check_goes_on_with_the_workloads_that_are_left(
 
 
 def test_every_workload_asks_for_what_its_name_says() -> None:
-    by_name = {each.name: each.requests(each.num_requests, 100.0) for each in WORKLOADS}
+    by_name = {workload.name: workload.requests(workload.num_requests, 100.0) for workload in WORKLOADS}
     assert len(by_name) == 12
     assert len({request.arrival for request in by_name["bursts"]}) == 6
     assert {request.adapter for request in by_name["adapters"]} == {"0", "1", "2", "3"}

@@ -68,10 +68,10 @@ def test_idle_replicas_slow_nothing_down() -> None:
 def test_a_planned_change_starts_a_replica_that_costs_cores_before_it_serves() -> None:
     change = Change(2.0, 2, start_s=1.0)
     report = serve([1.0, 1.5], 1, WORK, (change,))
-    assert [each.started for each in report.replicas] == [0.0, 2.0]
+    assert [replica.started for replica in report.replicas] == [0.0, 2.0]
     assert report.run.num_finished == len(WORK)
     later = [each for each in WORK if each.arrival > 3.0]
     assert report.replicas[1].num_requests == pytest.approx(len(later) / 2, abs=1)
     drained = serve([1.0, 1.0], 2, WORK, (Change(2.0, 1),))
     assert drained.run.num_finished == len(WORK)
-    assert sum(each.num_requests for each in drained.replicas) == len(WORK)
+    assert sum(replica.num_requests for replica in drained.replicas) == len(WORK)

@@ -82,7 +82,7 @@ def test_an_engine_that_is_killed_leaves_a_trace_that_reads_up_to_the_last_flush
     assert reader.num_steps >= 2 * FLUSH_EVERY
     assert not reader.is_complete
     if reader.problems:  # the signal came within a flush, of which a part is in the file
-        assert ["truncated" in each.message for each in reader.problems] == [True]
+        assert ["truncated" in problem.message for problem in reader.problems] == [True]
         return
     assert "no end record" in reader.warnings[0]
     assert len(gzip.decompress(path.read_bytes())) > 0, "what was flushed is a complete gzip file"

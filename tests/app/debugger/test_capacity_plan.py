@@ -45,7 +45,7 @@ def test_the_parts_of_the_bar_add_up_to_the_memory_of_the_gpu(scenario: Scenario
     assert "does not fit" not in bar(found) and "missing" not in bar(found)
 
 
-@pytest.mark.parametrize("scenario", [each for each in MISSES if work_out(each).problem], ids=str)
+@pytest.mark.parametrize("scenario", [miss for miss in MISSES if work_out(miss).problem], ids=str)
 def test_a_bar_that_is_too_long_shows_what_the_engine_says_is_missing(scenario: Scenario) -> None:
     found = work_out(scenario)
     with pytest.raises(DoesNotFit) as refusal:
@@ -59,7 +59,7 @@ def test_a_bar_that_is_too_long_shows_what_the_engine_says_is_missing(scenario: 
 
 
 @pytest.mark.parametrize(
-    "scenario", [*FITS, *(each for each in MISSES if not work_out(each).problem)], ids=str
+    "scenario", [*FITS, *(miss for miss in MISSES if not work_out(miss).problem)], ids=str
 )
 def test_the_curves_are_the_steady_state_and_the_limits_are_met_exactly_up_to_the_named_rate(
     scenario: Scenario,

@@ -44,6 +44,6 @@ def test_candidates_are_named_with_the_look_that_tells_them_apart() -> None:
     )
     alone = [recording(f"{name}.fault") for name in names]
     answers = [diagnose(Evidence(each.looks, each.ended_at)) for each in alone]
-    found = next(each for each in answers if each.candidates)
+    found = next(answer for answer in answers if answer.candidates)
     said = as_html(found)
     assert f"Candidates: {', '.join(found.candidates)}." in said and "tells them apart" in said

@@ -110,8 +110,8 @@ def test_the_list_tells_symptoms_and_no_cause(open_page: Opener) -> None:
     assert app.title[0].value == "Drill room"
     assert len(app.selectbox[0].options) == len(load_drills()) + 1
     words = " ".join(app.selectbox[0].options)
-    assert all(each.title in words and each.code in words for each in load_drills())
-    assert not [each.id for each in load_drills() if each.id in words]
+    assert all(drill.title in words and drill.code in words for drill in load_drills())
+    assert not [drill.id for drill in load_drills() if drill.id in words]
 
 
 def test_a_drill_from_symptom_to_report(open_page: Opener) -> None:
@@ -119,7 +119,7 @@ def test_a_drill_from_symptom_to_report(open_page: Opener) -> None:
     assert app.title[0].value == f"D01 · {DRILL.title}"
     assert "0 looks · cost <b>0</b>" in said(app) and "0%" in said(app) and "100%" in said(app)
     assert not any(
-        causes()[each.cause] in said(app) for each in load_drills() if each.cause not in DRILL.hypotheses
+        causes()[drill.cause] in said(app) for drill in load_drills() if drill.cause not in DRILL.hypotheses
     )
     press(app, "drill_look_queue")
     assert "1 look · cost <b>1</b>" in said(app) and "preemptions" in said(app)
@@ -367,7 +367,7 @@ def test_columns_of_two_runs_are_the_same_and_gaps_stay_empty() -> None:
 
 def servers(of: psutil.Process) -> list[psutil.Process]:
     return [
-        each for each in of.children(recursive=True) if "interview.drills.faulty_server" in each.cmdline()
+        child for child in of.children(recursive=True) if "interview.drills.faulty_server" in child.cmdline()
     ]
 
 

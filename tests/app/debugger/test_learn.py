@@ -126,10 +126,10 @@ def test_victims_are_the_least_important_requests() -> None:
     assert max(reader.state_at(step - 1).running, key=lambda name: reader.find(name).added) == "eve"
     run, step = at_stop("preemption", 5)
     reader = run.reader(step)
-    arrived = sorted(reader.requests, key=lambda each: each.added)
+    arrived = sorted(reader.requests, key=lambda request: request.added)
     assert [each.request_id for each in arrived][1] == "ben" and len(arrived) == 4
     running = [reader.find(name) for name in reader.state_at(step - 1).running]
-    assert max(running, key=lambda each: each.record["priority"]).request_id == "ben"
+    assert max(running, key=lambda request: request.record["priority"]).request_id == "ben"
 
 
 def test_the_order_of_events_that_captions_tell_is_that_of_the_run() -> None:
@@ -147,7 +147,9 @@ def test_the_order_of_events_that_captions_tell_is_that_of_the_run() -> None:
     found = facts(run, step)
     assert len(empty) + found["counters"]["num_evictions"] == found["blocks"]["shop-14-visit-5"]
     run, step = at_stop("prefix-cache", 4)
-    arrived = [each.request_id for each in sorted(run.reader(step).requests, key=lambda each: each.added)]
+    arrived = [
+        request.request_id for request in sorted(run.reader(step).requests, key=lambda request: request.added)
+    ]
     assert arrived[0] == "shop-11-visit-1" and arrived.index("shop-12-visit-2") < arrived.index(
         "shop-11-visit-4"
     )

@@ -111,7 +111,7 @@ def test_the_answer_is_in_the_file_before_the_experiment_runs(
 
     def looked(runner: Runner, *args: object, **more: object) -> object:
         with State.open() as state:
-            seen.append([each.answer for each in state.predictions()])
+            seen.append([prediction.answer for prediction in state.predictions()])
         return run(runner, *args, **more)
 
     monkeypatch.setattr(Runner, "run", looked)

@@ -23,7 +23,7 @@ SCENARIOS = [
 
 
 def by_label(deployment: Deployment, batch: int, context: int) -> dict[str, Operation]:
-    return {each.label: each for each in operations(deployment, batch, context)}
+    return {operation.label: operation for operation in operations(deployment, batch, context)}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
@@ -108,10 +108,10 @@ def test_the_first_compute_bound_batch_is_the_first(scenario: Scenario) -> None:
 def test_every_point_lies_on_its_roof_and_below_no_plan() -> None:
     for scenario in SCENARIOS:
         roofline = Roofline(scenario.deployment)
-        for each in operations(scenario.deployment, 32, 2048):
-            reached = roofline.attainable(each.intensity, each.compute)
-            assert reached <= roofline.hardware.peak(each.compute)
-            assert roofline.planned_seconds(each) > roofline.least_seconds(each) > 0
+        for operation in operations(scenario.deployment, 32, 2048):
+            reached = roofline.attainable(operation.intensity, operation.compute)
+            assert reached <= roofline.hardware.peak(operation.compute)
+            assert roofline.planned_seconds(operation) > roofline.least_seconds(operation) > 0
 
 
 def test_the_view_opens_by_its_link_follows_the_sliders_and_keeps_its_address(open_page: Opener) -> None:

@@ -48,7 +48,7 @@ def test_every_router_of_the_simulator_is_drawn_with_its_reasons(
         assert sum(int(facts[0].split()[0]) for facts in data["facts"]) == router_view.NUM_REQUESTS
         kinds[router] = {choice[5] for choice in data["choices"]}
         levels = [data[name][lane] for name in ("running", "waiting", "kv") for lane in range(4)]
-        assert {len(each) for each in levels} == {len(data["times"])}
+        assert {len(level) for level in levels} == {len(data["times"])}
     app.toggle(key="router all").set_value(True).run()
     assert not app.exception and app.dataframe[0].value["router"].tolist() == list(ROUTERS)
     hits = dict(zip(ROUTERS, app.dataframe[0].value["cache hits, %"], strict=True))
@@ -141,7 +141,7 @@ def test_the_decisions_of_a_gateway_are_read_for_every_policy(policy: str) -> No
     text = decided(policy, 24)
     log, num_without = routes_of_decisions(text)
     assert num_without == 1 and len(log.choices) == 24 and sorted(log.names) == ["a", "b", "c"]
-    by_id = {each["request_id"]: each for each in json.loads(text)}
+    by_id = {record["request_id"]: record for record in json.loads(text)}
     assert [choice.request for choice in log.choices] == [f"r{number}" for number in range(24)]
     for choice, sample in zip(log.choices, log.samples, strict=True):
         decision = by_id[str(choice.request)]

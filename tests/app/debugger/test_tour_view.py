@@ -122,7 +122,7 @@ def check(run: Run, step: int, callout: Callout) -> None:
 
 def test_a_preemption_points_at_what_was_released_and_at_what_others_still_hold() -> None:
     stop, before, run = stop_of("preemption", 1)
-    texts = [each.text for each in callouts(run, step_of(stop, run), stop.request)]
+    texts = [callout.text for callout in callouts(run, step_of(stop, run), stop.request)]
     assert texts[0].startswith("released by eve, free now: 2 blocks")
     assert texts[1].startswith("of eve, still held by others: 10 blocks")
     assert first_step(stop, run, before) == step_of(stop, run) - 1

@@ -96,7 +96,7 @@ class Call:
         contents = [block(ctypes.string_at(*span)) for span in self.spans]
         parts = [block(self._name.encode()), words(len(contents)), *contents]
         parts += [words(len(self._inner)), *(words(*each) for each in self._inner)]
-        parts += [words(len(self._arguments)), *(words(*each) for each in self._arguments)]
+        parts += [words(len(self._arguments)), *(words(*argument) for argument in self._arguments)]
         return b"".join(parts)
 
 
@@ -130,11 +130,11 @@ def replace_library(constants: dict[str, int], perform: Callable[[Call], None]) 
 
 
 def check_all() -> Iterator[run.CheckReport]:
-    for each in IMPLEMENTATIONS:
-        if each.backend == "cpu":
+    for implementation in IMPLEMENTATIONS:
+        if implementation.backend == "cpu":
             for dtype in FLOATS:
                 gc.freeze()
-                yield run.check(each.op, "cpu", dtype=dtype)
+                yield run.check(implementation.op, "cpu", dtype=dtype)
 
 
 def main(mode: str, calls: str, results: str = "") -> None:
