@@ -127,7 +127,7 @@ class AsyncLLM:
         A request whose completions are not all queued yet ends with those that are.
         """
         request_ids = [request_id] if isinstance(request_id, str) else list_of(request_id)
-        if request_ids is None or not all(isinstance(each, str) for each in request_ids):
+        if request_ids is None or not all(isinstance(name, str) for name in request_ids):
             # Here: in the engine's thread an error would end the engine for all clients.
             raise InvalidRequestError(
                 f"request_id must be the id of a request or a list of ids, got {shown(request_id)}"

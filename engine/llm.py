@@ -142,13 +142,13 @@ class LLM:
         requests = [
             processor.process_embedding(next(self._request_ids), prompt) for prompt in _as_list(prompts)
         ]
-        found: list[EmbeddingRequestOutput] = []
+        outputs: list[EmbeddingRequestOutput] = []
         for out in self._complete(requests, use_tqdm):
             if out.embedding is None:
                 raise RuntimeError(out.error or "the engine ended before this prompt was computed")
             common = (out.request_id, out.prompt_token_ids, out.embedding, out.num_cached_tokens)
-            found.append(EmbeddingRequestOutput(*common))
-        return found
+            outputs.append(EmbeddingRequestOutput(*common))
+        return outputs
 
     def beam_search(
         self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams
@@ -277,19 +277,19 @@ class LLM:
         self, loras: LoRARequest | Sequence[LoRARequest | None] | None, num_prompts: int
     ) -> list[LoRARequest | None]:
         """Return one adapter for each prompt, after loading the new ones."""
-        found = (
+        adapters = (
             [loras] * num_prompts
             if isinstance(loras, str)
             else _for_each(loras, num_prompts, "lora_requests")
         )
-        for lora in found:
+        for lora in adapters:
             if lora is not None and not isinstance(lora, LoRARequest):
                 raise InvalidRequestError(f"lora_request must be a LoRARequest, got {shown(lora)}")
-        for lora in dict.fromkeys(found):
+        for lora in dict.fromkeys(adapters):
             with self._turn:
                 if not (lora is None or self.llm_engine.is_loaded(lora)):
                     self.llm_engine.add_lora(lora)
-        return found
+        return adapters
 
     def _check_open(self) -> None:
         if not self._is_open:

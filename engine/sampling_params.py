@@ -376,7 +376,7 @@ def check_depth(name: str, value: Any, most: float = inf) -> None:
     """
     level, total = [value], 0
     for _ in range(MAX_DEPTH + 1):
-        containers = [each for each in level if isinstance(each, (Mapping, list, tuple))]
+        containers = [inner for inner in level if isinstance(inner, (Mapping, list, tuple))]
         total += len(containers)
         if total > most:
             raise ValueError(f"{name} has more than {most:,} lists and objects")

@@ -180,9 +180,9 @@ def why_chosen(
         return "as asked"
     if registry.requested("paged_attention"):
         return "as PREP_KERNELS asks"
-    found = candidates(device, dtype, shape)
-    working = [name for name, reason in found.items() if reason is None]
-    passed = [f"{name} cannot: {reason}" for name, reason in found.items() if reason is not None]
+    reasons = candidates(device, dtype, shape)
+    working = [name for name, reason in reasons.items() if reason is None]
+    passed = [f"{name} cannot: {reason}" for name, reason in reasons.items() if reason is not None]
     slower = f"then {', '.join(working[1:])}" if working[1:] else "no other can"
     return "; ".join([f"the fastest that serves this model on {device.type}, {slower}", *passed])
 

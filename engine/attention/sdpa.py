@@ -97,7 +97,7 @@ class SDPAAttention:
         pieces = []
         for tile in row.tiles:
             queries = query[tile.query_begin : tile.query_end].transpose(0, 1)[None]
-            keys, values = (each[:, :, tile.key_begin : tile.key_end] for each in (key, value))
+            keys, values = (tensor[:, :, tile.key_begin : tile.key_end] for tensor in (key, value))
             result = F.scaled_dot_product_attention(
                 queries, keys, values, tile.mask, scale=scale, enable_gqa=True
             )

@@ -139,11 +139,11 @@ def load_class(spec: str | type, setting: str, methods: tuple[str, ...] = (), pr
     Raises ConfigError if it cannot be imported or lacks one of the methods of `protocol`, a file to read.
     """
     try:
-        found = load_object(spec) if isinstance(spec, str) else spec
+        loaded = load_object(spec) if isinstance(spec, str) else spec
     except ImportError as error:
         raise ConfigError(f"{setting} {spec!r} cannot be imported: {error}") from error
     except ValueError:
         raise ConfigError(f"{setting} {spec!r} must look like 'package.module:Class'") from None
-    if missing := [method for method in methods if not hasattr(found, method)]:
+    if missing := [method for method in methods if not hasattr(loaded, method)]:
         raise ConfigError(f"{setting} {spec!r} has no {', '.join(missing)}; see {protocol}")
-    return found
+    return loaded

@@ -33,10 +33,10 @@ def read_yaml(path: Path, kind: type[Settings], expected: str, *, environment: b
         place = path if error.line is None else f"{path}:{error.line}"
         raise ConfigError(f"{place}: {error}") from None
     except ValidationError as error:
-        found = sorted(
+        problems = sorted(
             (file.line(complaint.location), complaint.text) for complaint in complaints(error.errors(), kind)
         )
-        raise ConfigError("\n".join(f"{path}:{line}: {text}" for line, text in found)) from None
+        raise ConfigError("\n".join(f"{path}:{line}: {text}" for line, text in problems)) from None
     except RecursionError:
         raise ConfigError(f"{path}:1: an alias (*name) stands for a value that contains it") from None
 
@@ -44,9 +44,9 @@ def read_yaml(path: Path, kind: type[Settings], expected: str, *, environment: b
 def _with_environment(file: YamlFile, value: Any, location: tuple[int | str, ...] = ()) -> Any:
     """Replace $NAME by the variable of that name. Raises YamlError if it is not set."""
     if isinstance(value, dict):
-        return {key: _with_environment(file, each, (*location, key)) for key, each in value.items()}
+        return {key: _with_environment(file, inner, (*location, key)) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_with_environment(file, each, (*location, index)) for index, each in enumerate(value)]
+        return [_with_environment(file, inner, (*location, index)) for index, inner in enumerate(value)]
     if not isinstance(value, str) or not value.startswith("$"):
         return value
     if value[1:] not in os.environ:

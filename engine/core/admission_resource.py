@@ -26,7 +26,9 @@ class AdmissionResource:
     @classmethod
     def of(cls, scheduler: Any) -> Self | None:
         """Return the scheduler's resource of this class; None if it has none."""
-        return next((each for each in getattr(scheduler, "resources", ()) if isinstance(each, cls)), None)
+        return next(
+            (resource for resource in getattr(scheduler, "resources", ()) if isinstance(resource, cls)), None
+        )
 
     # -- one request
 

@@ -287,7 +287,7 @@ def add_listener(pool: BlockPool, listener: OnBlockEvent) -> None:
 
 def remove_listener(pool: BlockPool, listener: OnBlockEvent) -> None:
     """Stop calling `listener`. Does nothing if it was not added."""
-    _set_listeners(pool, tuple(each for each in _listeners(pool) if each != listener))
+    _set_listeners(pool, tuple(other for other in _listeners(pool) if other != listener))
 
 
 def _listeners(pool: BlockPool) -> tuple[OnBlockEvent, ...]:

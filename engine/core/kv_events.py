@@ -99,7 +99,7 @@ class KVEventBatch:
 def _event(raw: dict[str, Any]) -> KVCacheEvent:
     cls = EVENT_TYPES[raw.pop("type")]
     if "block_hashes" in raw:
-        raw["block_hashes"] = [bytes.fromhex(each) for each in raw["block_hashes"]]
+        raw["block_hashes"] = [bytes.fromhex(block_hash) for block_hash in raw["block_hashes"]]
     if raw.get("parent_block_hash") is not None:
         raw["parent_block_hash"] = bytes.fromhex(raw["parent_block_hash"])
     return cls(**raw)

@@ -147,13 +147,13 @@ class KVManager:
     def _match_host(self, request: Request, host: HostTier, start: int) -> list[Block]:
         """Find host blocks from table entry `start` on: those of a swapped-out request, then cached ones."""
         most = self._max_hit(request)
-        found = request.host_blocks[start:most]
+        blocks = request.host_blocks[start:most]
         if self.reads_cache(request):
-            for block_hash in request.block_hashes[start + len(found) : most]:
+            for block_hash in request.block_hashes[start + len(blocks) : most]:
                 if (block := host.pool.cached.get(block_hash)) is None:
                     break
-                found.append(block)
-        return found
+                blocks.append(block)
+        return blocks
 
     def in_flight_for(self, request: Request, hit: PrefixHit) -> Request | None:
         """Return the request whose row computes or copies in the block that this one would start with, or None.

@@ -90,17 +90,17 @@ class KVTransfers(AdmissionResource):
         if wanted and wanted[0] in self._arriving:
             return self._wait(request, stats)
         num_elsewhere = self._num_elsewhere(request, hit, len(wanted)) if wanted else None
-        found = wanted[: num_elsewhere or 0]
-        if found and not self._kv.has_room_to_start(request, hit, request.num_tokens):
+        fetched = wanted[: num_elsewhere or 0]
+        if fetched and not self._kv.has_room_to_start(request, hit, request.num_tokens):
             return None  # it lacks blocks, and does not start
         request.has_fetched = True
-        self._connector.update_state_after_alloc(request, len(found) * self._kv.block_size)
+        self._connector.update_state_after_alloc(request, len(fetched) * self._kv.block_size)
         if num_elsewhere is not None:
             num_cached = hit.num_blocks * self._kv.block_size
             stats.external_prefix_cache_queries += request.num_tokens - num_cached
-        if not found:
+        if not fetched:
             return None
-        self._begin_load(request, hit.device, found)
+        self._begin_load(request, hit.device, fetched)
         return self._wait(request, stats)
 
     def _num_elsewhere(self, request: Request, hit: PrefixHit, most: int) -> int | None:

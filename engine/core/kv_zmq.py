@@ -99,7 +99,7 @@ class ZmqPublisher:
                     sender, *_, first = router.recv_multipart()
                     with self._lock:
                         kept = list(self._kept)
-                    for number, payload in (*(each for each in kept if each[0] >= first), (END, b"")):
+                    for number, payload in (*(pair for pair in kept if pair[0] >= first), (END, b"")):
                         router.send_multipart((sender, b"", number, payload))
         router.close(linger=0)
 
@@ -128,17 +128,17 @@ def encode(batch: KVEventBatch) -> bytes:
 
 
 def _as_map(event: KVCacheEvent) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": type(event).__name__}
+    fields: dict[str, Any] = {"type": type(event).__name__}
     if isinstance(event, BlockStored):
         extra = event.extra_keys
         if event.lora_name is not None:  # vLLM's come first in every block
             extra = [[event.lora_name, *(keys or [])] for keys in extra or [None] * len(event.block_hashes)]
-        return found | {
+        return fields | {
             "block_hashes": event.block_hashes, "parent_block_hash": event.parent_block_hash,
             "token_ids": event.token_ids, "block_size": event.block_size, "lora_id": None, "medium": "GPU",
             "lora_name": event.lora_name, "extra_keys": extra,
         }  # fmt: skip
-    return found | (
+    return fields | (
         {"block_hashes": event.block_hashes, "medium": "GPU"} if isinstance(event, BlockRemoved) else {}
     )
 
@@ -159,20 +159,20 @@ def decode(number: bytes, payload: bytes) -> KVEventBatch:
 
 
 def _events(raw: list[Any]) -> Iterator[KVCacheEvent]:
-    for each in raw:
-        if not isinstance(each, dict):
-            each = {"type": each[0], **dict(zip(FIELDS[each[0]], each[1:], strict=False))}
-        if each.get("medium") not in (None, "GPU") or each.get("group_idx"):
+    for event in raw:
+        if not isinstance(event, dict):
+            event = {"type": event[0], **dict(zip(FIELDS[event[0]], event[1:], strict=False))}
+        if event.get("medium") not in (None, "GPU") or event.get("group_idx"):
             continue  # a copy elsewhere, or another group of layers with the same tokens
-        if each["type"] == "AllBlocksCleared":
+        if event["type"] == "AllBlocksCleared":
             yield AllBlocksCleared()
-        elif each["type"] == "BlockRemoved":
-            yield BlockRemoved(list(each["block_hashes"]))
-        elif each["type"] == "BlockStored":
-            name, extra = each.get("lora_name"), each.get("extra_keys")
+        elif event["type"] == "BlockRemoved":
+            yield BlockRemoved(list(event["block_hashes"]))
+        elif event["type"] == "BlockStored":
+            name, extra = event.get("lora_name"), event.get("extra_keys")
             if name is not None and extra is not None:
                 extra = [keys[1:] or None for keys in extra]
             yield BlockStored(
-                list(each["block_hashes"]), each["parent_block_hash"], list(each["token_ids"]), int(each["block_size"]),
-                name, extra if extra is not None and any(extra) else None,
+                list(event["block_hashes"]), event["parent_block_hash"], list(event["token_ids"]),
+                int(event["block_size"]), name, extra if extra is not None and any(extra) else None,
             )  # fmt: skip

@@ -175,20 +175,20 @@ class LoRASlots(AdmissionResource):
 
     def check_integrity(self, running: list[Request], waiting: list[Request]) -> list[str]:
         users = Counter(request.lora_key for request in running if request.lora_key)
-        found = []
+        problems = []
         if users != self.num_users:
-            found.append(f"running requests by adapter are {dict(users)}, counted {dict(self.num_users)}")
+            problems.append(f"running requests by adapter are {dict(users)}, counted {dict(self.num_users)}")
         if not set(users) <= set(self.slot_of):
-            found.append("a running request's adapter has no slot")
+            problems.append("a running request's adapter has no slot")
         if (slots := sorted([*self.slot_of.values(), *self._free])) != list(range(self.max_loras)):
-            found.append(f"the slots are {slots}, there are {self.max_loras}")
+            problems.append(f"the slots are {slots}, there are {self.max_loras}")
         if set(self._idle) != set(self.slot_of) - set(users):
-            found.append("the idle adapters are not those on the device without users")
+            problems.append("the idle adapters are not those on the device without users")
         if len(self.host.keys) > self.host.max_cpu_loras:
-            found.append(
+            problems.append(
                 f"{counted(len(self.host.keys), 'adapter')} in host memory, max_cpu_loras={self.host.max_cpu_loras}"
             )
         lora = {request.lora_key for request in waiting if request.lora_key}
         if self.prefetch and set(self._waiting.in_order()) != lora:
-            found.append("the adapters to fetch ahead are not those of the waiting requests")
-        return found
+            problems.append("the adapters to fetch ahead are not those of the waiting requests")
+        return problems

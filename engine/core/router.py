@@ -96,7 +96,7 @@ class PrefixRouter:
             return
         lengths = [index.num_hit(block_hashes) for index in self._indexes]
         for length in sorted(set(lengths) - {0}, reverse=True):
-            yield [replica for replica, each in enumerate(lengths) if each == length]
+            yield [replica for replica, num_hit in enumerate(lengths) if num_hit == length]
 
     def _remember(self, block_hashes: Sequence[bytes], replica: int) -> None:
         for block_hash in reversed(block_hashes):  # forget the front of a prompt last

@@ -32,16 +32,16 @@ class Breakpoint:
             raise DebugError(
                 f"a breakpoint is an object with event, request or free_below, got {wish!r}; for example {example}"
             )
-        found = cls(wish.get("event"), wish.get("request"), wish.get("free_below"))
-        if found == cls():
+        parsed = cls(wish.get("event"), wish.get("request"), wish.get("free_below"))
+        if parsed == cls():
             raise DebugError(f"a breakpoint needs an event, a request or free_below to stop at, got {wish!r}")
-        if found.event is not None and found.event not in EVENTS:
-            raise DebugError(f"there is no event {found.event!r} to stop at; there are {', '.join(EVENTS)}")
-        if found.request is not None and not isinstance(found.request, str):
-            raise DebugError(f"a breakpoint's request is a request id, got {found.request!r}")
-        if found.free_below is not None and (type(found.free_below) is not int or found.free_below < 1):
-            raise DebugError(f"free_below is a number of blocks of at least 1, got {found.free_below!r}")
-        return found
+        if parsed.event is not None and parsed.event not in EVENTS:
+            raise DebugError(f"there is no event {parsed.event!r} to stop at; there are {', '.join(EVENTS)}")
+        if parsed.request is not None and not isinstance(parsed.request, str):
+            raise DebugError(f"a breakpoint's request is a request id, got {parsed.request!r}")
+        if parsed.free_below is not None and (type(parsed.free_below) is not int or parsed.free_below < 1):
+            raise DebugError(f"free_below is a number of blocks of at least 1, got {parsed.free_below!r}")
+        return parsed
 
     def describe(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}

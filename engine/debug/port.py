@@ -146,7 +146,7 @@ class DebugPort(StepObserver):
             raise DebugError(
                 f"breakpoints is a list, empty to remove all; for example {example}, got {wishes!r}"
             )
-        self.control.set_breakpoints([Breakpoint.parse(each) for each in wishes])
+        self.control.set_breakpoints([Breakpoint.parse(entry) for entry in wishes])
 
     def _inject(self, wish: dict[str, Any]) -> dict[str, Any]:
         return {"request_ids": self._on_engine_thread(lambda: self._add(wish))}

@@ -54,7 +54,7 @@ def executor_class(backend: str | type[Executor]) -> type[Executor]:
     """Return the class of a key of EXECUTORS, of a path `package.module:Class`, or given as itself."""
     path = EXECUTORS.get(backend, backend) if isinstance(backend, str) else backend
     methods = ("submit", "collective_rpc", "shutdown")
-    found: type[Executor] = load_class(
+    loaded: type[Executor] = load_class(
         path, "distributed_executor_backend", methods, "Executor in engine/exec/base.py"
     )
-    return found
+    return loaded

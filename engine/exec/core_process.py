@@ -164,7 +164,8 @@ class CoreProcess:
             self._told_after = self._num_sent
         ended = [self._requests.pop(request_id)[0] for request_id in known]
         return [
-            EngineCoreOutput(each.request_id, [], finish_reason="abort", events=each.events) for each in ended
+            EngineCoreOutput(request.request_id, [], finish_reason="abort", events=request.events)
+            for request in ended
         ]
 
     def has_unfinished(self) -> bool:

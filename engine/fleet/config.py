@@ -139,12 +139,12 @@ def memory_of_replica(settings: FleetSettings) -> int:
 def check_fits(settings: FleetSettings, *, free: int | None = None, processors: int | None = None) -> None:
     """Raise ConfigError, with what fits, if the largest fleet of the settings does not fit on this machine."""
     free, processors = free or free_host_bytes(), processors or num_processors()
-    each, wanted = memory_of_replica(settings), settings.most + settings.warm_pool
-    by_memory, by_cores = free // each, processors // settings.threads
+    per_replica, wanted = memory_of_replica(settings), settings.most + settings.warm_pool
+    by_memory, by_cores = free // per_replica, processors // settings.threads
     if wanted > by_memory:
         raise ConfigError(
-            f"{counted(wanted, 'replica')} of {settings.model} take about {gib(wanted * each)}, and {gib(free)} of "
-            f"memory are free: {by_memory} fit"
+            f"{counted(wanted, 'replica')} of {settings.model} take about {gib(wanted * per_replica)}, and {gib(free)} "
+            f"of memory are free: {by_memory} fit"
         )
     if wanted > by_cores and not settings.oversubscribe:
         raise ConfigError(

@@ -66,9 +66,9 @@ class EventLog:
     def scale_events(self) -> list[ScaleEvent]:
         """Return the autoscaler's changes, as the simulator has them."""
         return [
-            ScaleEvent(each.at, cast(EventKind, each.kind), index, each.signal or 0.0, each.replicas)
-            for index, each in enumerate(self.events)
-            if each.kind in ("out", "in")
+            ScaleEvent(event.at, cast(EventKind, event.kind), index, event.signal or 0.0, event.replicas)
+            for index, event in enumerate(self.events)
+            if event.kind in ("out", "in")
         ]
 
     def thrash(self) -> int:

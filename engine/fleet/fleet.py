@@ -85,11 +85,11 @@ class Fleet:
 
     def drain(self, name: str) -> Replica:
         """Let one replica finish its requests and stop, and want one less. Raises ApiError 400 or 404."""
-        found = {replica.name: replica for replica in self.replicas}
-        if name not in found:
-            names = ", ".join(found) or "none"
+        replicas = {replica.name: replica for replica in self.replicas}
+        if name not in replicas:
+            names = ", ".join(replicas) or "none"
             raise ApiError(404, f"no replica {name!r}; there are: {names}", param="replica")
-        replica = found[name]
+        replica = replicas[name]
         if replica.state == "ready":
             if self.wanted <= self.least:
                 raise ApiError(400, f"at least {self.least} must stay; scale up first", param="replica")
@@ -185,7 +185,7 @@ class Fleet:
             raise ConfigError(f"prep serve refuses the settings: {replica.refusal()}")
         self._failures += 1
         self._next_start = self.events.now() + min(30.0, 0.5 * 2**self._failures)
-        if self._failures >= MOST_FAILURES and not any(each.start_s for each in self.replicas):
+        if self._failures >= MOST_FAILURES and not any(other.start_s for other in self.replicas):
             raise ProcessEnded(replica.server.name, None, why, replica.server.log_tail())
 
     # -- how many
@@ -221,7 +221,7 @@ class Fleet:
     def _adjust(self) -> None:
         """Route, start, drain or stop replicas, so that as many are routed and warm as wanted."""
         ready, warm, starting = (
-            [each for each in self.replicas if each.state == state and not each.is_kept]
+            [replica for replica in self.replicas if replica.state == state and not replica.is_kept]
             for state in ("ready", "warm", "starting")
         )
         while warm and len(ready) < self.wanted:
@@ -273,7 +273,7 @@ class Fleet:
     def _drained(self, replica: Replica) -> None:
         """Keep a drained replica warm if the pool has room, else stop it."""
         self.gateway.remove(replica.name)
-        num_warm = sum(each.state in ("warm", "starting") for each in self.replicas)
+        num_warm = sum(other.state in ("warm", "starting") for other in self.replicas)
         if num_warm < self.settings.warm_pool and self._rolling is None:
             replica.state = "warm"
             self._log("warm", replica, why="drained")
@@ -292,7 +292,9 @@ class Fleet:
         closing.add_done_callback(self._closing.discard)
 
     async def _roll(self, old: list[Replica]) -> None:
-        self.events.add("roll", replicas=self.wanted, why=f"replaces {', '.join(each.name for each in old)}")
+        self.events.add(
+            "roll", replicas=self.wanted, why=f"replaces {', '.join(replica.name for replica in old)}"
+        )
         for replica in old:
             if replica not in self.replicas:
                 continue

@@ -96,14 +96,14 @@ def running() -> dict[str, Address]:
 
 def choose(name: str | None) -> Address:
     """Return the fleet of a name, or the only running one. Raises ConfigError."""
-    found = running()
-    names = ", ".join(found) or "none"
-    if name is not None and name not in found:
+    fleets = running()
+    names = ", ".join(fleets) or "none"
+    if name is not None and name not in fleets:
         raise ConfigError(f"no fleet {name!r} runs; running: {names}; prep fleet up FILE   starts one")
-    if name is None and len(found) != 1:
-        which = "name one" if found else "prep fleet up FILE   starts one"
+    if name is None and len(fleets) != 1:
+        which = "name one" if fleets else "prep fleet up FILE   starts one"
         raise ConfigError(f"running fleets: {names}; {which}")
-    return found[name] if name is not None else next(iter(found.values()))
+    return fleets[name] if name is not None else next(iter(fleets.values()))
 
 
 def ask(address: Address, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def ask(address: Address, path: str, body: dict[str, Any] | None = None) -> dict
             "GET" if body is None else "POST", f"{address.url}/fleet/{path}", json=body,
             headers={"Authorization": f"Bearer {address.key}"}, timeout=30,
         )  # fmt: skip
-        found = response.json()
+        answer = response.json()
     except (httpx.HTTPError, ValueError) as error:
         raise ConfigError(f"the fleet at {address.url} does not answer: {type(error).__name__}") from None
     if response.status_code != 200:
-        raise ConfigError(str(found.get("error", {}).get("message", response.text)))
-    return dict(found)
+        raise ConfigError(str(answer.get("error", {}).get("message", response.text)))
+    return dict(answer)

@@ -50,7 +50,7 @@ class Replica:
         try:
             process = psutil.Process(self.server.pid)
             family = [process, *process.children(recursive=True)]
-            self.memory = sum(int(each.memory_full_info().uss) for each in family)
+            self.memory = sum(int(member.memory_full_info().uss) for member in family)
         except psutil.Error:  # it just ended, or the system does not tell
             self.memory = 0
 

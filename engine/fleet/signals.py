@@ -41,8 +41,8 @@ async def read_stages(gateway: Gateway, url: str) -> dict[str, float]:
         text = (await gateway.client.get(f"{url}/metrics", timeout=2)).raise_for_status().text
     except httpx.HTTPError:
         return {}
-    found = re.findall(rf'^{START}{{stage="([^"]+)"}} (\S+)$', text, re.MULTILINE)
-    return {stage: float(seconds) for stage, seconds in found}
+    samples = re.findall(rf'^{START}{{stage="([^"]+)"}} (\S+)$', text, re.MULTILINE)
+    return {stage: float(seconds) for stage, seconds in samples}
 
 
 async def _scrape(gateway: Gateway, backend: Backend, name: str) -> float:

@@ -30,7 +30,7 @@ def _file() -> Path:
 
 def _read() -> dict[str, object]:
     try:
-        found = json.loads(_file().read_text(encoding="utf-8"))
+        times = json.loads(_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return times if isinstance(times, dict) else {}

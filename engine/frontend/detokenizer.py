@@ -149,9 +149,9 @@ class OutputText:
     def _find_stop_string(self, searched: int) -> bool:
         """Find a stop string that ends after the first `searched` held characters; cut the text there."""
         places = [(self._held.find(stop, max(0, searched - len(stop) + 1)), stop) for stop in self._stop]
-        found = [(start + len(stop), start, stop) for start, stop in places if start >= 0]
-        if not found:
+        matches = [(start + len(stop), start, stop) for start, stop in places if start >= 0]
+        if not matches:
             return False
-        end, start, self.stop_string = min(found)
+        end, start, self.stop_string = min(matches)
         self._held = self._held[: end if self._keep_stop_string else start]
         return True

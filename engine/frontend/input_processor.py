@@ -271,16 +271,16 @@ class InputProcessor:
 
     def _bad_words(self, words: Sequence[str]) -> list[list[int]]:
         """Return the token ids of all spellings of bad words."""
-        found: list[list[int]] = []
+        spellings: list[list[int]] = []
         for word in words:
-            found += self._spellings(word)
-            if len(found) > MAX_BAD_WORDS or sum(map(len, found)) > MAX_BAD_WORDS_TOKENS:
+            spellings += self._spellings(word)
+            if len(spellings) > MAX_BAD_WORDS or sum(map(len, spellings)) > MAX_BAD_WORDS_TOKENS:
                 raise InvalidRequestError(
                     f"bad_words holds {counted(len(words), 'word')}, and the spellings of all may be {MAX_BAD_WORDS} "
                     f"with {MAX_BAD_WORDS_TOKENS:,} tokens (a word has one at the start of a text and one after a "
                     "space); leave some out"
                 )
-        return found
+        return spellings
 
     def _spellings(self, word: str) -> list[list[int]]:
         """Return the token ids of a bad word at the start of a text and after a space."""
@@ -357,10 +357,10 @@ def _images_of(prompt: PromptDict) -> list[Any]:
 
 def _checked_ids(token_ids: Any, rule: str) -> list[int]:
     """Return plain integers; those of another type, such as numpy's, are converted. rule: start of the error."""
-    found = None if isinstance(token_ids, (str, bytes)) else list_of(token_ids)
-    if found is None:
+    listed = None if isinstance(token_ids, (str, bytes)) else list_of(token_ids)
+    if listed is None:
         raise InvalidRequestError(f"{rule}, got {shown(token_ids)}")
-    for token_id in found:
+    for token_id in listed:
         if type(token_id) is not int and (isinstance(token_id, bool) or not isinstance(token_id, Integral)):
             raise InvalidRequestError(f"prompt_token_ids must hold integers, got {shown(token_id)}")
-    return list(map(int, found))
+    return list(map(int, listed))

@@ -94,12 +94,12 @@ class LLMEngine:
                 try:
                     self.engine_core.add_request(child)
                 except ValueError:
-                    self.engine_core.abort([each.request_id for each in children[:index]])
+                    self.engine_core.abort([earlier.request_id for earlier in children[:index]])
                     self.abort([submitted.request_id])
                     raise
             submitted.children += children
             self.output_processor.add(submitted)
-            self._tell(lambda each: each.add(submitted))
+            self._tell(lambda stat_logger: stat_logger.add(submitted))
             yield len(children) * cost
             if not self.output_processor.is_open(submitted):
                 return
@@ -119,7 +119,7 @@ class LLMEngine:
         outputs = processor.take_outputs()
         if self.stat_loggers:
             stats, when = self._last_step()
-            self._tell(lambda each: each.step(stats, when, core_outputs, outputs))
+            self._tell(lambda stat_logger: stat_logger.step(stats, when, core_outputs, outputs))
             if stopped:
                 self._tell_levels([])
         return outputs
@@ -128,16 +128,16 @@ class LLMEngine:
         """Tell every logger of an abort, with the levels after it; a core in another process tells them later."""
         core = self.engine_core
         stats = core.levels() if isinstance(core, EngineCore) else None
-        self._tell(lambda each: each.step(stats, time.monotonic(), [], outputs))
+        self._tell(lambda stat_logger: stat_logger.step(stats, time.monotonic(), [], outputs))
 
     def _tell(self, event: Callable[[StatLogger], None]) -> None:
         """Tell every logger of an event. One that fails is removed: statistics must not end the engine."""
-        for each in list(self.stat_loggers):
+        for stat_logger in list(self.stat_loggers):
             try:
-                event(each)
+                event(stat_logger)
             except Exception:
-                self.stat_loggers.remove(each)
-                logger.exception("%s failed and gets no more events", type(each).__name__)
+                self.stat_loggers.remove(stat_logger)
+                logger.exception("%s failed and gets no more events", type(stat_logger).__name__)
 
     def _last_step(self) -> tuple[StepStats | None, float]:
         """Return the figures of the last step, None if the core returned without one, and when it ended."""

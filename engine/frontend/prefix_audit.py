@@ -131,7 +131,9 @@ def _hit_tokens(prompt: LoggedPrompt, hasher: BlockHasher, cached: set[bytes]) -
 def _closest(recent: Iterable[list[int]], tokens: list[int], gram: int) -> tuple[list[int], list[Difference]]:
     """Return the earlier prompt that shares most with this one, the latest of equals, and the differences."""
     aligned = [(old, list(differences(old, tokens, gram))) for old in reversed(list(recent))]
-    return max(aligned, key=lambda pair: _common(pair[0], tokens) + sum(each.stable for each in pair[1]))
+    return max(
+        aligned, key=lambda pair: _common(pair[0], tokens) + sum(difference.stable for difference in pair[1])
+    )
 
 
 def differences(old: list[int], new: list[int], gram: int) -> Iterator[Difference]:
@@ -158,10 +160,10 @@ def _next_stable(
 ) -> tuple[int, int] | None:
     """Return the first positions (old, new) from which `gram` tokens are equal."""
     for index in range(at_new, len(new) - gram + 1):
-        found = where.get(tuple(new[index : index + gram]), [])
-        first = bisect_left(found, at_old)
-        if first < len(found):
-            return found[first], index
+        places = where.get(tuple(new[index : index + gram]), [])
+        first = bisect_left(places, at_old)
+        if first < len(places):
+            return places[first], index
     return None
 
 

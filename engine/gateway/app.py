@@ -156,7 +156,7 @@ async def _send(gateway: Gateway, request: Request, tenant: Tenant | None, body:
 
 async def _models(gateway: Gateway, request: Request) -> Response:
     gateway.tenant_of(request.headers.get("authorization", ""))
-    found: dict[str, Any] = {}
+    models: dict[str, Any] = {}
     for backend in gateway.backends:
         if backend.is_healthy:
             url = f"{backend.settings.url}/v1/models"
@@ -165,8 +165,8 @@ async def _models(gateway: Gateway, request: Request) -> Response:
                 cards = {str(card["id"]): card for card in response.raise_for_status().json()["data"]}
             except (httpx.HTTPError, ValueError, KeyError, TypeError):
                 continue  # it has nothing to offer now
-            found = cards | found
-    return JSONResponse({"object": "list", "data": list(found.values())})
+            models = cards | models
+    return JSONResponse({"object": "list", "data": list(models.values())})
 
 
 async def _health(gateway: Gateway, _: Request) -> Response:
@@ -223,7 +223,9 @@ async def _decisions(gateway: Gateway, request: Request) -> Response:
     if not (wanted.isdecimal() and len(wanted) <= 6 and int(wanted)):
         raise ApiError(400, f"last must be a number from 1 to 999999, got {wanted[:20]!r}", param="last")
     last = list(gateway.decisions.values())[-int(wanted) :]
-    return JSONResponse([{**each.as_json(), "sentence": each.sentence()} for each in reversed(last)])
+    return JSONResponse(
+        [{**decision.as_json(), "sentence": decision.sentence()} for decision in reversed(last)]
+    )
 
 
 async def _decision(gateway: Gateway, request: Request) -> Response:
@@ -251,9 +253,9 @@ async def _add(gateway: Gateway, request: Request) -> Response:
     try:
         settings = BackendSettings.model_validate(await read_body(request))
     except ValidationError as error:
-        found = complaints(error.errors(), BackendSettings)
-        text = "; ".join(each.text for each in found)
-        raise ApiError(400, text, param=path_of(found[0].location) or None) from None
+        problems = complaints(error.errors(), BackendSettings)
+        text = "; ".join(problem.text for problem in problems)
+        raise ApiError(400, text, param=path_of(problems[0].location) or None) from None
     gateway.add(settings)
     return JSONResponse(settings.model_dump(exclude={"api_key"}))
 

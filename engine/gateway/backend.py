@@ -110,7 +110,7 @@ class Adapters:
             self.num_slots = max(1, int(labels["max_lora"]))
             both = f"{labels['running_lora_adapters']},{labels['waiting_lora_adapters']}"
             self.busy = frozenset(both.split(",")) - {""}
-        for name in [each for each in self._recent if each not in self.listed]:
+        for name in [model for model in self._recent if model not in self.listed]:
             del self._recent[name]
 
     def forget(self) -> None:
@@ -209,12 +209,12 @@ def prompt_text(body: dict[str, Any]) -> str:
 
 def chunk_hashes(text: str) -> tuple[bytes, ...]:
     """Hash every beginning of a text that is a multiple of CHUNK long."""
-    found = []
+    hashes = []
     digest = hashlib.sha256()
     for start in range(0, len(text) - CHUNK + 1, CHUNK):
         digest.update(text[start : start + CHUNK].encode(errors="replace"))
-        found.append(digest.digest()[:16])
-    return tuple(found)
+        hashes.append(digest.digest()[:16])
+    return tuple(hashes)
 
 
 def _of(message: Any, name: str) -> Any:

@@ -77,11 +77,11 @@ class Look:
             f"canary {self.canary_failed} of {self.canary_total:,} failed, "
             f"others {self.base_failed} of {self.base_total:,}"
         )
-        found = self.reason or "nothing shows that the canary is worse"
+        reason = self.reason or "nothing shows that the canary is worse"
         enough = min(self.canary_total, self.base_total) >= self.requests_needed
         needs = "enough" if enough else "not yet enough"
         return (
-            f"look {self.number} at alpha {self.alpha:.4f}: {found}; {counts}; {needs} "
+            f"look {self.number} at alpha {self.alpha:.4f}: {reason}; {counts}; {needs} "
             f"({self.requests_needed:,} of each needed for the difference worth finding)"
         )
 
@@ -133,8 +133,8 @@ def look(number: int, base: Outcomes, canary: Outcomes, settings: WatchSettings)
             f"(allowed {settings.slower:.0%} more)"
         )
     rate = max(LEAST_RATE, base.failed / max(1, base.total))
-    allowed, found = (min(1.0, rate + more) for more in (settings.more_errors, settings.detect))
-    needed = requests_needed(allowed, found, alpha / 2, settings.power) if allowed < found else 0
+    allowed, detectable = (min(1.0, rate + more) for more in (settings.more_errors, settings.detect))
+    needed = requests_needed(allowed, detectable, alpha / 2, settings.power) if allowed < detectable else 0
     return Look(
         number, alpha, base.failed, base.total, canary.failed, canary.total, errors, base_high, canary_low,
         " and ".join(reasons), needed,

@@ -165,9 +165,9 @@ class GatewaySettings(StrictModel):
     @model_validator(mode="after")
     def _names_agree(self) -> GatewaySettings:
         names = [backend.name for backend in self.backends]
-        for kind, found in (("backends", names), ("tenants", [tenant.name for tenant in self.tenants])):
-            if len(set(found)) < len(found):
-                raise ValueError(f"{kind} must have names of their own, got {', '.join(found)}")
+        for kind, listed in (("backends", names), ("tenants", [tenant.name for tenant in self.tenants])):
+            if len(set(listed)) < len(listed):
+                raise ValueError(f"{kind} must have names of their own, got {', '.join(listed)}")
         keys = [tenant.api_key for tenant in self.tenants]
         if len(set(keys)) < len(keys):
             raise ValueError("two tenants have the same key")

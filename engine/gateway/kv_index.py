@@ -40,11 +40,11 @@ class PromptTokens:
 
     def keys(self, block_size: int, adapter: str | None) -> list[bytes]:
         """Return the keys of its full blocks."""
-        found = self._keys.get((block_size, adapter))
-        if found is None:
+        keys = self._keys.get((block_size, adapter))
+        if keys is None:
             extra = [[self.salt]] if self.salt else []
-            found = self._keys[block_size, adapter] = chain(b"", self.tokens, block_size, adapter, extra)
-        return found
+            keys = self._keys[block_size, adapter] = chain(b"", self.tokens, block_size, adapter, extra)
+        return keys
 
 
 class KVIndex:
@@ -136,14 +136,14 @@ def chain(
     parent: bytes, tokens: Sequence[int], block_size: int, adapter: str | None, extra: Sequence[Sequence[Any]]
 ) -> list[bytes]:
     """Return a key for every full block: of the block before, its tokens, the adapter, and what else shapes it."""
-    found = []
+    keys = []
     for number in range(len(tokens) // block_size):
         block = tokens[number * block_size : (number + 1) * block_size]
-        more = repr((adapter, [str(each) for each in extra[number]] if number < len(extra) else []))
+        more = repr((adapter, [str(key) for key in extra[number]] if number < len(extra) else []))
         packed = struct.pack(f"<{block_size}q", *block)
         parent = hashlib.blake2b(parent + packed + more.encode(errors="replace"), digest_size=16).digest()
-        found.append(parent)
-    return found
+        keys.append(parent)
+    return keys
 
 
 async def follow(index: KVIndex, endpoint: str, replay_endpoint: str | None) -> None:

@@ -157,10 +157,10 @@ class Gateway:
         """Return the tenant of a key; None if the gateway has no tenants. Raises ApiError 401."""
         if not self.tenants:
             return None
-        found = [tenant for tenant in self.tenants if is_key(authorization, tenant.settings.api_key)]
-        if not found:
+        matches = [tenant for tenant in self.tenants if is_key(authorization, tenant.settings.api_key)]
+        if not matches:
             raise ApiError(401, "give your key as Authorization: Bearer KEY")
-        return found[0]
+        return matches[0]
 
     def check_admin(self, authorization: str) -> None:
         """Raise ApiError 401 unless the key opens /gateway/*."""
@@ -275,9 +275,9 @@ class Gateway:
                 self._shadow(path, body, request, backend)
                 return sending
             failed.append((sending, failure))
-            tried = [each.backend for each, _ in failed]
+            tried = [sent.backend for sent, _ in failed]
             backend, another = self.route.decide(request, time.monotonic(), tried)
-            if backend is not None and (why := self._no_retry([each for _, each in failed])):
+            if backend is not None and (why := self._no_retry([reason for _, reason in failed])):
                 break
             if backend is not None:
                 another.trimmed, decision = decision.trimmed, another
@@ -347,13 +347,13 @@ class Gateway:
         canary, watch = self.route.canary, self.canary_watch
         if canary is None or watch is None or not canary.share:
             return
-        found = watch.add(backend.settings.version == canary.version, failed, latency_s)
-        if found is None:
+        look = watch.add(backend.settings.version == canary.version, failed, latency_s)
+        if look is None:
             return
-        if not found.is_worse:
-            logger.info("canary %s keeps its share of %g: %s", canary.version, canary.share, found.sentence())
+        if not look.is_worse:
+            logger.info("canary %s keeps its share of %g: %s", canary.version, canary.share, look.sentence())
             return
-        logger.warning("canary %s is rolled back from %g: %s", canary.version, canary.share, found.sentence())
+        logger.warning("canary %s is rolled back from %g: %s", canary.version, canary.share, look.sentence())
         self.metrics.canary_rollbacks.inc()
         self.set_canary_share(0.0)
 
@@ -379,7 +379,9 @@ class Gateway:
         plain = {**body, "stream": False}
         plain.pop("stream_options", None)
         try:
-            answers = await asyncio.gather(*(self._texts(path, plain, each) for each in (served, shadow)))
+            answers = await asyncio.gather(
+                *(self._texts(path, plain, settings) for settings in (served, shadow))
+            )
         except httpx.HTTPError:
             self.shadowed.num_failed += 1
             return
@@ -393,12 +395,12 @@ class Gateway:
         response = await self.client.post(
             settings.url + path, content=encoded(body), headers=headers_for(settings)
         )
-        found = json_object(response.raise_for_status().content)
-        if (fault := body_fault(path, found)) is not None or found is None:
+        content = json_object(response.raise_for_status().content)
+        if (fault := body_fault(path, content)) is not None or content is None:
             raise httpx.RemoteProtocolError("no object" if fault is None else fault.what)
         return [
             choice["text"] if "text" in choice else str(choice["message"].get("content"))
-            for choice in found["choices"]
+            for choice in content["choices"]
         ]
 
     # -- health

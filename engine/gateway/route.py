@@ -64,10 +64,10 @@ class Decision:
     def sentence(self) -> str:
         """Return the decision as one sentence."""
         if self.backend is None:
-            why = "; ".join(f"{each.name}: {each.excluded}" for each in self.seen if each.excluded)
+            why = "; ".join(f"{seen.name}: {seen.excluded}" for seen in self.seen if seen.excluded)
             return f"{self.request_id}: no backend ({why or self.reason})"
         others = ", ".join(
-            f"{each.name} {each.excluded or each.state}" for each in self.seen if each.name != self.backend
+            f"{seen.name} {seen.excluded or seen.state}" for seen in self.seen if seen.name != self.backend
         )
         return f"{self.request_id} went to {self.backend}: {self.reason}" + (
             f"; others: {others}" if others else ""
@@ -169,7 +169,9 @@ def _adapter_reason(chosen: Backend, request: GatewayRequest, ready: Sequence[Ba
         return f"no adapter asked for; fewest requests ({chosen.load})"
     if chosen.adapter(request) == 2:
         return f"adapter {request.model!r} is loaded there; load {chosen.load}"
-    full = [each.name for each in ready if each.adapter(request) == 2 and each.load >= bound(ready)]
+    full = [
+        backend.name for backend in ready if backend.adapter(request) == 2 and backend.load >= bound(ready)
+    ]
     why = f"at their bound of {bound(ready)} requests: {', '.join(full)}" if full else "on no backend"
     slot = "a slot is free there" if chosen.adapter(request) == 1 else f"fewest requests ({chosen.load})"
     return f"adapter {request.model!r} is loaded {why}; {slot}"

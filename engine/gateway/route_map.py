@@ -27,23 +27,23 @@ def routes_of_decisions(text: str) -> tuple[RouteLog, int]:
                 "the file has no decision with a backend; send requests through the gateway first"
             )
         began = float(chosen[0]["when"])
-        units = {str(seen["unit"]) for each in chosen for seen in each["seen"]}
-        choices = [_choice(each, names, began) for each in chosen]
-        samples = [_sample(each, names, began) for each in chosen]
+        units = {str(seen["unit"]) for decision in chosen for seen in decision["seen"]}
+        choices = [_choice(decision, names, began) for decision in chosen]
+        samples = [_sample(decision, names, began) for decision in chosen]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"not the output of prep gateway explain URL --json ({type(error).__name__}: {str(error)[:120]})"
         ) from None
     unit = units.pop() if len(units) == 1 else "tokens or chunks"
-    policies = dict.fromkeys(str(each["policy"]) for each in chosen)
+    policies = dict.fromkeys(str(decision["policy"]) for decision in chosen)
     return RouteLog(", ".join(policies), 0.0, choices, samples, unit, names), len(decisions) - len(chosen)
 
 
 def _choice(decision: dict[str, Any], names: list[str], began: float) -> Choice:
     seen = [
-        Seen(names.index(each["name"]), int(each["load"]), int(each["hit"]))
-        for each in decision["seen"]
-        if not each["excluded"]
+        Seen(names.index(backend["name"]), int(backend["load"]), int(backend["hit"]))
+        for backend in decision["seen"]
+        if not backend["excluded"]
     ]
     index = names.index(decision["backend"])
     kind = kind_of(str(decision["policy"]), str(decision["reason"]))
@@ -52,7 +52,7 @@ def _choice(decision: dict[str, Any], names: list[str], began: float) -> Choice:
 
 
 def _sample(decision: dict[str, Any], names: list[str], began: float) -> Sample:
-    loads = {each["name"]: int(each["load"]) for each in decision["seen"]}
+    loads = {backend["name"]: int(backend["load"]) for backend in decision["seen"]}
     running = [loads.get(name, 0) for name in names]
     return Sample(round(float(decision["when"]) - began, 6), running, [0] * len(names), [])
 

@@ -150,14 +150,14 @@ class Sending:
             content += chunk
             if len(content) > MOST_BYTES:
                 return Failure(f"an answer longer than {MOST_BYTES >> 20} MiB", 502)
-        found = json_object(content)
+        body = json_object(content)
         if self.status < 400:
-            fault = body_fault(path, found)
+            fault = body_fault(path, body)
             if fault is not None and not fault.is_error:
                 return Failure(fault.what, fault.status)
-            self._total_tokens = usage(found)
+            self._total_tokens = usage(body)
             return self._answer(self.status if fault is None else fault.status, bytes(content))
-        if found is None:
+        if body is None:
             message = f"backend {self.backend.name} answered HTTP {self.status} without an error of its API"
             content = bytearray(encoded(ApiError(self.status, message, type="BackendError").body()))
         return self._answer(self.status, bytes(content))
@@ -181,8 +181,10 @@ class Sending:
     @property
     def headers(self) -> dict[str, str]:
         assert self._response is not None
-        found = {name: self._response.headers[name] for name in PASSED_ON if name in self._response.headers}
-        return found | {"X-Prep-Backend": self.backend.name}
+        passed_on = {
+            name: self._response.headers[name] for name in PASSED_ON if name in self._response.headers
+        }
+        return passed_on | {"X-Prep-Backend": self.backend.name}
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body: whole, or its events as they come. A stream that is not whole ends with an error event."""

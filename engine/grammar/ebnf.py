@@ -132,14 +132,14 @@ def _count_name(prefix: str, least: int, most: int | None) -> str:
 def _parts(body: Node) -> tuple[str, list[Node]]:
     """Return the class of a repeated node, empty if it has none, and its other options."""
     options = _options(body)
-    ranges = [each for option in options if isinstance(option, Characters) for each in option.ranges]
+    ranges = [span for option in options if isinstance(option, Characters) for span in option.ranges]
     others: list[Node] = [option for option in options if not isinstance(option, Characters)]
     return _class(Characters(merged(ranges))) if ranges else "", others
 
 
 def _options(node: Node) -> list[Node]:
     return (
-        [each for option in node.options for each in _options(option)] if isinstance(node, Choice) else [node]
+        [part for option in node.options for part in _options(option)] if isinstance(node, Choice) else [node]
     )
 
 

@@ -40,14 +40,14 @@ class Language:
 
         def closure(states: Iterable[int]) -> frozenset[int]:
             nonlocal num_members
-            found = nfa.closure(states)
-            num_members += len(found)
+            members = nfa.closure(states)
+            num_members += len(members)
             if num_members > MAX_MEMBERS:
                 raise GrammarError(
                     f"its states have more than {MAX_MEMBERS:,} positions in all: too much of it can overlap; "
                     "lower the counts in {m,n}"
                 )
-            return found
+            return members
 
         def leave(states: frozenset[int]) -> list[tuple[int, int, frozenset[int]]]:
             moves = _apart([edge for state in states for edge in nfa.edges[state]])
@@ -177,13 +177,13 @@ class Language:
                 for state, language in zip(pair, (self, other), strict=True)
             )
             marked = [(f, last, (0, t)) for f, last, t in mine] + [(f, last, (1, t)) for f, last, t in others]
-            found: list[tuple[int, int, Pair]] = []
+            moves: list[tuple[int, int, Pair]] = []
             for first, last, targets in _apart(marked):
                 of = dict(targets)
                 after = of.get(0), of.get(1)
                 if keep(after[0] is not None, after[1] is not None) or keep(after[0] is not None, False):
-                    found.append((first, last, after))
-            return found
+                    moves.append((first, last, after))
+            return moves
 
         start: Pair = (0, 0)
         return _explored(start, leave, lambda pair: keep(pair[0] in self.ends, pair[1] in other.ends))
@@ -223,10 +223,10 @@ def _apart(
         changes.setdefault(first, []).append((1, target))
         changes.setdefault(last + 1, []).append((-1, target))
     counts: dict[State, int] = {}
-    found = []
+    ranges = []
     for begin, end in pairwise(sorted(changes)):
         for change, target in changes[begin]:
             counts[target] = counts.get(target, 0) + change
         if targets := frozenset(target for target, count in counts.items() if count):
-            found.append((begin, end - 1, targets))
-    return found
+            ranges.append((begin, end - 1, targets))
+    return ranges

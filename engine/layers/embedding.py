@@ -36,8 +36,8 @@ class VocabParallelEmbedding(nn.Module):
             return ops.embedding(self.weight, input_ids)
         rows = input_ids - self.first_id
         is_elsewhere = (rows < 0) | (rows >= len(self.weight))
-        found = ops.embedding(self.weight, rows.masked_fill(is_elsewhere, 0))
-        return self.group.all_reduce(found.masked_fill_(is_elsewhere[:, None], 0))
+        embedded = ops.embedding(self.weight, rows.masked_fill(is_elsewhere, 0))
+        return self.group.all_reduce(embedded.masked_fill_(is_elsewhere[:, None], 0))
 
 
 class ParallelLMHead(Linear):

@@ -97,10 +97,10 @@ class FusedMoE(nn.Module):
         ends = local_counts.cumsum(0)
         mine = order[first : first + int(ends[-1])]
         rows = hidden[mine // self.moe.num_experts_per_tok]
-        found = hidden.new_zeros(len(visits), hidden.shape[1])
-        found[mine] = self._experts(rows, ends.to(torch.int32))
+        results = hidden.new_zeros(len(visits), hidden.shape[1])
+        results[mine] = self._experts(rows, ends.to(torch.int32))
         # The k results of a token are added in the order of its own choice: the same alone and in a batch.
-        out = (found.view(len(hidden), -1, hidden.shape[1]) * weights[..., None].to(hidden.dtype)).sum(1)
+        out = (results.view(len(hidden), -1, hidden.shape[1]) * weights[..., None].to(hidden.dtype)).sum(1)
         return self.group.all_reduce(out)
 
     def _route(self, hidden: Tensor) -> tuple[Tensor, Tensor]:

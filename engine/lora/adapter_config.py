@@ -203,7 +203,7 @@ def _modules(config: dict[str, Any], key: str, path: Path) -> tuple[str, ...] | 
     if isinstance(value, str):
         _check_regex(value, key, value, path)
         return value
-    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
         raise LoRAError(f"{path}: {key} must be a list of names or a regular expression, got {value!r}")
     return tuple(value)
 

@@ -113,7 +113,7 @@ class LoRARegistry:
     def remove(self, lora_name: str) -> str:
         """Remove the name and return its key, or raise LoRAError."""
         self.find(lora_name)
-        self._replaced = {each for each in self._replaced if each.lora_name != lora_name}
+        self._replaced = {request for request in self._replaced if request.lora_name != lora_name}
         return self._loaded.pop(lora_name)[1]
 
     def next_int_id(self) -> int:

@@ -77,8 +77,8 @@ class VersionRegistry:
             raise LoRAError(f"{self.file}: {complain(error.errors(), _File)}") from None
         except (ValueError, RecursionError) as error:
             raise LoRAError(f"{self.file} is not JSON: {error}") from None
-        for name, found in adapters.items():
-            if unknown := [each for each in found.promoted if each not in found.versions]:
+        for name, adapter in adapters.items():
+            if unknown := [number for number in adapter.promoted if number not in adapter.versions]:
                 raise LoRAError(
                     f"{self.file}: {name!r} promotes version {unknown[0]}, which it does not list"
                 )
@@ -92,9 +92,9 @@ class VersionRegistry:
         if not (inside / "adapter_config.json").is_file():
             raise LoRAError(f"{folder} is not an adapter: it has no adapter_config.json")
         with self._change() as adapters:
-            found = adapters.setdefault(name, AdapterVersions())
-            number = max(found.versions, default=0) + 1
-            found.versions[number] = Version(
+            adapter = adapters.setdefault(name, AdapterVersions())
+            number = max(adapter.versions, default=0) + 1
+            adapter.versions[number] = Version(
                 path=inside.relative_to(self._root).as_posix(),
                 sha256=checksum(inside),
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -104,38 +104,38 @@ class VersionRegistry:
     def promote(self, name: str, number: int | None = None) -> int:
         """Make a version the one in use, by default the newest; return its number."""
         with self._change() as adapters:
-            found = self._find(adapters, name)
-            number = max(found.versions) if number is None else number
-            self.verified(name, self._version(found, name, number))
-            if found.promoted[-1:] != [number]:
-                found.promoted.append(number)
+            adapter = self._find(adapters, name)
+            number = max(adapter.versions) if number is None else number
+            self.verified(name, self._version(adapter, name, number))
+            if adapter.promoted[-1:] != [number]:
+                adapter.promoted.append(number)
         return number
 
     def rollback(self, name: str) -> int:
         """Return to the version that was in use before; return its number."""
         with self._change() as adapters:
-            found = self._find(adapters, name)
-            if len(found.promoted) < 2:
+            adapter = self._find(adapters, name)
+            if len(adapter.promoted) < 2:
                 raise LoRAError(f"adapter {name!r} has no earlier promoted version to return to")
-            number = found.promoted[-2]
-            self.verified(name, found.versions[number])
-            found.promoted.pop()
+            number = adapter.promoted[-2]
+            self.verified(name, adapter.versions[number])
+            adapter.promoted.pop()
         return number
 
     def promoted(self) -> dict[str, tuple[int, Version]]:
         """Return the version in use of each adapter that has one."""
         return {
-            name: (found.promoted[-1], found.versions[found.promoted[-1]])
-            for name, found in self.read().items()
-            if found.promoted
+            name: (adapter.promoted[-1], adapter.versions[adapter.promoted[-1]])
+            for name, adapter in self.read().items()
+            if adapter.promoted
         }
 
     def verified(self, name: str, version: Version) -> Path:
         """Return a version's folder. Raises LoRAError if it is gone, elsewhere, or its files have changed."""
         folder = self._inside(self._root / version.path)
-        if (found := checksum(folder)) != version.sha256:
+        if (digest := checksum(folder)) != version.sha256:
             raise LoRAError(
-                f"adapter {name!r}: the files in {folder} have checksum {found[:12]}…, expected "
+                f"adapter {name!r}: the files in {folder} have checksum {digest[:12]}…, expected "
                 f"{version.sha256[:12]}…; restore them, or add them as a new version"
             )
         return folder
@@ -153,7 +153,7 @@ class VersionRegistry:
 
     def _find(self, adapters: dict[str, AdapterVersions], name: str) -> AdapterVersions:
         if name not in adapters or not adapters[name].versions:
-            listed = sorted(each for each, found in adapters.items() if found.versions)
+            listed = sorted(key for key, adapter in adapters.items() if adapter.versions)
             hint = "" if listed else f"it is empty; add one with: {self._to_add(name)}"
             raise LoRAError(unknown_name(f"{self.file} has no adapter", name, listed, hint))
         return adapters[name]
@@ -161,11 +161,11 @@ class VersionRegistry:
     def _to_add(self, name: str) -> str:
         return f"prep adapter add {name} FOLDER --registry {self.file}"
 
-    def _version(self, found: AdapterVersions, name: str, number: int) -> Version:
-        if number not in found.versions:
-            known = ", ".join(map(str, sorted(found.versions)))
+    def _version(self, adapter: AdapterVersions, name: str, number: int) -> Version:
+        if number not in adapter.versions:
+            known = ", ".join(map(str, sorted(adapter.versions)))
             raise LoRAError(f"adapter {name!r} has no version {number}; it has: {known}")
-        return found.versions[number]
+        return adapter.versions[number]
 
     @contextmanager
     def _change(self) -> Iterator[dict[str, AdapterVersions]]:

@@ -94,14 +94,14 @@ def windows_by_kind(fields: Fields, config: ModelConfig) -> Windows:
 
 def same_window(fields: Fields, config: ModelConfig, window: int | None) -> Windows:
     """Return this window for every layer. Raises ConfigError if `layer_types` says otherwise."""
-    found, by_kind = (window,) * config.num_hidden_layers, windows_by_kind(fields, config)
-    if by_kind and by_kind != found:
+    windows, by_kind = (window,) * config.num_hidden_layers, windows_by_kind(fields, config)
+    if by_kind and by_kind != windows:
         kinds = sorted(set(_layer_types(fields, config)))
         raise ConfigError(
             f"{fields.source}: layer_types {kinds} is not supported for {config.architecture}, whose layers "
-            f"{'all have the window sliding_window' if any(found) else 'have no window'}; use another checkpoint"
+            f"{'all have the window sliding_window' if any(windows) else 'have no window'}; use another checkpoint"
         )
-    return found
+    return windows
 
 
 def _layer_types(fields: Fields, config: ModelConfig) -> list[str]:

@@ -62,7 +62,7 @@ class Fields:
     def counts(self, name: str) -> list[int]:
         """Return a list of integers of at least 0; empty if the field is absent or null."""
         value = self.get(name, default=[])
-        if not isinstance(value, list) or any(type(each) is not int or each < 0 for each in value):
+        if not isinstance(value, list) or any(type(count) is not int or count < 0 for count in value):
             raise self.error(name, "a list of integers")
         return value
 
@@ -77,15 +77,15 @@ class Fields:
         """Return the ids of one token or of a list of them; empty if the field is absent or null."""
         value = self.get(name, default=[])
         ids = value if isinstance(value, list) else [value]
-        if any(type(each) is not int for each in ids):
+        if any(type(token_id) is not int for token_id in ids):
             raise self.error(name, "the id of a token, or a list of ids")
         return ids
 
     def error(self, name: str, expected: str) -> ConfigError:
         """Return the error for a field whose value is none of `expected`."""
-        found = f"is {short(self.raw[name])}" if name in self.raw else "is missing"
+        problem = f"is {short(self.raw[name])}" if name in self.raw else "is missing"
         return ConfigError(
-            f"{self.source}: {name!r} {found}, expected {expected}; correct the file or fetch it again"
+            f"{self.source}: {name!r} {problem}, expected {expected}; correct the file or fetch it again"
         )
 
     def _is_zero(self, name: str) -> bool:

@@ -158,8 +158,8 @@ def read_fields(fields: Fields, architecture: str, max_model_len: int | None = N
     if quantization is not None:
         _check_quantization(quantization, source)
     if fields.get("hidden_act") != "silu":
-        found = fields.get("hidden_act")
-        raise ConfigError(f"{source}: hidden_act {found!r} is not supported, only 'silu'")
+        activation = fields.get("hidden_act")
+        raise ConfigError(f"{source}: hidden_act {activation!r} is not supported, only 'silu'")
 
     num_layers, hidden_size = fields.count("num_hidden_layers"), fields.count("hidden_size")
     num_heads = fields.count("num_attention_heads")
@@ -258,8 +258,8 @@ def _architecture(raw: dict[str, Any], source: Path | str) -> str:
             'speculative_config={"method": "medusa", "model": ...}'
         )
     listed = ", ".join(names)
-    found = f"architecture {listed} is not supported" if names else "no architecture is named"
-    raise ConfigError(f"{source}: {found}; supported: {', '.join(FAMILIES)}")
+    problem = f"architecture {listed} is not supported" if names else "no architecture is named"
+    raise ConfigError(f"{source}: {problem}; supported: {', '.join(FAMILIES)}")
 
 
 def _share_out_experts(config: ModelConfig, args: ModelArgs) -> ModelConfig:

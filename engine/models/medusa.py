@@ -83,13 +83,13 @@ def stored_tensors(folder: Path, raw: dict[str, Any]) -> dict[str, tuple[str, St
 
     One table for all heads is `lm_heads.0.weight`, whichever of its two names the file has.
     """
-    found: dict[str, tuple[str, StoredTensor]] = {}
+    stored: dict[str, tuple[str, StoredTensor]] = {}
     for name, tensor in read_headers(folder).items():
         known = _vllm_name(name)
         is_spare = raw.get("original_lm_head", False) and re.match(r"lm_heads\.[1-9]", known)
         if known != "token_map" and not is_spare:
-            found[known] = (name, tensor)
-    return found
+            stored[known] = (name, tensor)
+    return stored
 
 
 def _vllm_name(name: str) -> str:

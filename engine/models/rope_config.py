@@ -108,9 +108,9 @@ def _check_numbers(
         value: Any = parameters.get(name)
         if not is_number(value) or value <= 0:
             missing = [key for key in names if parameters.get(key) is None]
-            found = f", and {name} is {value!r}" if value is not None else ""
+            given = f", and {name} is {value!r}" if value is not None else ""
             raise ConfigError(
-                f"{source}: rope_type {rope_type!r} needs the number {', '.join(missing or [name])}{found}; each is "
+                f"{source}: rope_type {rope_type!r} needs the number {', '.join(missing or [name])}{given}; each is "
                 "above 0. Correct the file or fetch it again"
             )
 
@@ -133,7 +133,7 @@ def _check_formula(scaling: dict[str, Any], head_dim: int, source: Path | str) -
 
 def _is_list_of_numbers(value: Any, length: int) -> bool:
     is_list = isinstance(value, list) and len(value) == length
-    return is_list and all(is_number(each) and each > 0 for each in value)
+    return is_list and all(is_number(number) and number > 0 for number in value)
 
 
 def _for_length(rope: RopeConfig, positions: int, max_model_len: int | None) -> tuple[RopeConfig, int]:

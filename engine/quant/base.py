@@ -74,10 +74,10 @@ def names_in(raw: dict[str, Any], key: str) -> list[str]:
 
 def object_in(raw: dict[str, Any], key: str) -> dict[str, Any]:
     """Return an object, checked; empty if the key is absent."""
-    found = raw.get(key)
-    if found is not None and not isinstance(found, dict):
+    value = raw.get(key)
+    if value is not None and not isinstance(value, dict):
         raise wrong_type(raw, key, "an object")
-    return found or {}
+    return value or {}
 
 
 def check_pattern(pattern: str, key: str) -> None:

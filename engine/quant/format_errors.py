@@ -63,22 +63,22 @@ def format_errors(
         for sample in samples:
             model.hidden(sample)
     inputs = {name: torch.cat(seen.pop(name)) for name in matrices if name in seen}
-    found = []
+    results = []
     for name, config in FORMATS.items():
         tell(f"rounding {counted(len(inputs), 'matrix', 'matrices')} to {name}")
         group = config.group_size or FP4_BLOCKS.get(name, 1)
-        if any(matrices[each].in_features % group for each in inputs):
+        if any(matrices[matrix].in_features % group for matrix in inputs):
             continue
         errors, num_bits, num_weights = [], 0, 0
-        for each, x in inputs.items():
-            weight = change(matrices[each].weight.detach())
+        for matrix, x in inputs.items():
+            weight = change(matrices[matrix].weight.detach())
             layer = rounded_layer(config, weight)
             errors.append(relative_error(layer(x), x @ weight.T))
             num_bits += 8 * (quantise_fp4(weight, name).nbytes if name in FP4_BLOCKS else layer_bytes(layer))
             num_weights += weight.numel()
         activations = name if name in ROUNDS_ACTIVATIONS else "float"
-        found.append(FormatResult(name, num_bits / num_weights, activations, sum(errors) / len(errors)))
-    return found
+        results.append(FormatResult(name, num_bits / num_weights, activations, sum(errors) / len(errors)))
+    return results
 
 
 def rounded_layer(config: OnlineConfig, weight: Tensor) -> Linear:

@@ -194,7 +194,9 @@ class Int8Product:
 
     @property
     def nbytes(self) -> int:
-        kept = [each for each in self.plain or () if not any(each is operand for operand in self.operands)]
+        kept = [
+            tensor for tensor in self.plain or () if not any(tensor is operand for operand in self.operands)
+        ]
         return _num_bytes(*self.operands, *kept)
 
     @property

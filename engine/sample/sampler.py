@@ -142,8 +142,8 @@ class Sampler:
             output.errors = {row: _why_not(float(peaks[row])) for row in np.flatnonzero(~healthy).tolist()}
         if raw is not None:
             asking = plan.logprob_rows.tolist()
-            found = token_logprobs(raw, torch.from_numpy(output.token_ids[asking]), plan.logprob_counts)
-            output.logprobs = dict(zip(asking, found, strict=True))
+            logprobs = token_logprobs(raw, torch.from_numpy(output.token_ids[asking]), plan.logprob_counts)
+            output.logprobs = dict(zip(asking, logprobs, strict=True))
         return output
 
     def draft(self, logits: Tensor, slots: np.ndarray, positions: np.ndarray, tag: int = 0) -> Tensor:

@@ -68,7 +68,7 @@ class PromotedAdapters:
 
     def _stamp_now(self) -> tuple[int, int] | None:
         try:
-            found = self._registry.file.stat()
+            stat = self._registry.file.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino
+        return stat.st_mtime_ns, stat.st_ino

@@ -147,7 +147,7 @@ class EventStream:
                 self.is_done = True
             return True
         choices = content.get("choices") or []
-        if not isinstance(choices, list) or not all(isinstance(each, dict) for each in choices):
+        if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
             return False
         for choice in choices:
             index = choice.get("index", 0)
@@ -167,7 +167,7 @@ def body_fault(path: str, content: dict[str, Any] | None) -> Fault | None:
         return Fault("an answer that is not a JSON object")
     if (error := error_of(content)) is not None:
         return error
-    name, field, kind = next(found for end, found in CONTENT.items() if path.endswith(end))
+    name, field, kind = next(shape for end, shape in CONTENT.items() if path.endswith(end))
     parts = content.get(name)
     if not isinstance(parts, list) or not (
         parts or name == "output"
@@ -200,16 +200,16 @@ def error_of(content: dict[str, Any]) -> Fault | None:
 def json_object(content: bytes | bytearray) -> dict[str, Any] | None:
     """Return the object that these bytes are in JSON; None for anything else."""
     try:
-        found = json.loads(content)
+        value = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def usage(content: Any, name: str = "total_tokens") -> int:
     """Return a count of the usage of a body or a chunk; 0 without one."""
-    found = content.get("usage") if isinstance(content, dict) else None
-    count = found.get(name) if isinstance(found, dict) else None
+    counts = content.get("usage") if isinstance(content, dict) else None
+    count = counts.get(name) if isinstance(counts, dict) else None
     return count if isinstance(count, int) and count > 0 else 0
 
 
@@ -228,5 +228,5 @@ def _data(raw: bytes) -> bytes | None:
     """Return the data of an event; None for one without, such as a comment."""
     if raw[:6] == b"data: " and raw.find(b"\n") == len(raw) - 2:
         return raw[6:-2]
-    found = [line[5:].removeprefix(b" ") for line in raw.splitlines() if line.startswith(b"data:")]
-    return b"\n".join(found) if found else None
+    lines = [line[5:].removeprefix(b" ") for line in raw.splitlines() if line.startswith(b"data:")]
+    return b"\n".join(lines) if lines else None

@@ -126,10 +126,10 @@ def _add_errors(app: FastAPI, service: Service, metrics: PrometheusLogger) -> No
 
     @app.exception_handler(Exception)
     async def other(_: Request, error: Exception) -> JSONResponse:
-        found = api_error(error)
-        if found.status == 500 and not isinstance(error, EngineDeadError):
+        refusal = api_error(error)
+        if refusal.status == 500 and not isinstance(error, EngineDeadError):
             logger.error("a request failed", exc_info=error)
-        return answer(found)
+        return answer(refusal)
 
     for kind in (
         ApiError,
@@ -257,5 +257,9 @@ def _add_sleep(app: FastAPI, service: Service, metrics: PrometheusLogger) -> Non
 
 def _of_validation(error: RequestValidationError) -> ApiError:
     """Return one error for all that is wrong with a body."""
-    found = complaints(error.errors(), most=MOST_ERRORS)
-    return ApiError(400, "; ".join(each.text for each in found), param=path_of(found[0].location) or "body")
+    problems = complaints(error.errors(), most=MOST_ERRORS)
+    return ApiError(
+        400,
+        "; ".join(problem.text for problem in problems),
+        param=path_of(problems[0].location) or "body",
+    )

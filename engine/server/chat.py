@@ -60,22 +60,22 @@ class Chat:
 
     async def full(self) -> dict[str, Any]:
         """Run to the end and return the answer."""
-        found: RequestOutput | None = None
+        last: RequestOutput | None = None
         async with aclosing(self.service.run(self.params.n, self._outputs())) as outputs:
             async for output in outputs:
                 raise_if_failed(output)
                 self.answer.count(output)
-                found = output
-        assert found is not None
+                last = output
+        assert last is not None
         choices = []
-        for number, each in enumerate(found.outputs):
-            choices.append(self._choice(each))
+        for number, completion in enumerate(last.outputs):
+            choices.append(self._choice(completion))
             await let_others_run(number)
         return self.answer.whole(
             choices,
             shows_cached_tokens=self.service.shows_cached_tokens,
-            prompt_logprobs=logprobs.prompt_logprobs(found.prompt_logprobs),
-            prompt_token_ids=found.prompt_token_ids if self.request.return_token_ids else None,
+            prompt_logprobs=logprobs.prompt_logprobs(last.prompt_logprobs),
+            prompt_token_ids=last.prompt_token_ids if self.request.return_token_ids else None,
             prompt_text=self.prompt["prompt"] if self.request.return_prompt_text else None,
         )
 
@@ -94,18 +94,18 @@ class Chat:
                         yield chunk
                         await let_others_run(number)
                 self.answer.count(output)
-                for number, each in enumerate(output.outputs):
+                for number, completion in enumerate(output.outputs):
                     await let_others_run(number)
-                    if (choice := self._delta(each)) is not None:
-                        more = {"usage": self.answer.usage_of(each.index)} if usage.always else {}
-                        is_last = each.finish_reason is not None and not usage.at_end
+                    if (choice := self._delta(completion)) is not None:
+                        more = {"usage": self.answer.usage_of(completion.index)} if usage.always else {}
+                        is_last = completion.finish_reason is not None and not usage.at_end
                         yield self.answer.body([choice], **more, **self.answer.ending(is_last))
         if usage.at_end:
-            found = self.answer.usage(shows_cached_tokens=self.service.shows_cached_tokens)
-            yield self.answer.body([], usage=found, **self.answer.ending(True))
+            total = self.answer.usage(shows_cached_tokens=self.service.shows_cached_tokens)
+            yield self.answer.body([], usage=total, **self.answer.ending(True))
 
     async def _outputs(self) -> AsyncGenerator[RequestOutput, None]:
-        found = self.service.llm.generate(
+        generated = self.service.llm.generate(
             self.prompt,  # type: ignore[arg-type]
             self.params,
             engine_id(self.answer.id),
@@ -113,7 +113,7 @@ class Chat:
             priority=self.service.priority(self.request),
             trace_headers=self.answer.trace_headers,
         )
-        async with aclosing(found) as outputs:
+        async with aclosing(generated) as outputs:
             async for output in outputs:
                 yield output
 
@@ -176,7 +176,7 @@ class Chat:
 
     def _choice(self, completion: CompletionOutput) -> dict[str, Any]:
         token_ids = completion.token_ids
-        found = self._logprobs(completion)
+        token_logprobs = self._logprobs(completion)
         self.plan.read(completion)
         message: dict[str, Any] = {"role": self.role, "content": self._echoed() + completion.text}
         message |= dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning"))
@@ -190,7 +190,7 @@ class Chat:
         choice: dict[str, Any] = {
             "index": completion.index,
             "message": message,
-            "logprobs": found,
+            "logprobs": token_logprobs,
             "finish_reason": finish_reason,
             "stop_reason": completion.stop_reason,
             "token_ids": token_ids if self.request.return_token_ids else None,
@@ -286,12 +286,12 @@ def _template_variables(request: ChatTemplateFields) -> dict[str, Any]:
     if wrong := sorted(given.keys() & NO_VARIABLES):
         message = f"chat_template_kwargs must not have {wrong[0]}: it is not a variable of the template"
         raise ApiError(400, message, param="chat_template_kwargs")
-    found: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     if isinstance(request, ChatCompletionRequest):
-        found["documents"] = request.documents
+        variables["documents"] = request.documents
         if (effort := request.reasoning_effort) is not None:
-            found |= {"reasoning_effort": effort, "enable_thinking": effort != "none"}
-    return found | {name: value for name, value in given.items() if name not in FIELDS_OF_TEMPLATES}
+            variables |= {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    return variables | {name: value for name, value in given.items() if name not in FIELDS_OF_TEMPLATES}
 
 
 def plain_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

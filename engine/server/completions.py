@@ -42,18 +42,18 @@ class Completion:
 
     async def full(self) -> dict[str, Any]:
         """Run to the end and return the answer."""
-        found: dict[int, RequestOutput] = {}
+        last: dict[int, RequestOutput] = {}
         async with aclosing(self.service.run(self.num_choices, self._outputs())) as outputs:
             async for number, output in outputs:
                 raise_if_failed(output)
                 self.answer.count(output, number, self.params.n)
-                found[number] = output
+                last[number] = output
         choices: list[dict[str, Any]] = []
         for number in range(len(self.prompts)):
-            output = found[number]
+            output = last[number]
             of_prompt = logprobs.prompt_logprobs(output.prompt_logprobs)
-            for each in output.outputs:
-                choice = self._choice(number, each, output, is_first=True)
+            for completion in output.outputs:
+                choice = self._choice(number, completion, output, is_first=True)
                 choices.append({**choice, "prompt_logprobs": of_prompt, "routed_experts": None})
                 await let_others_run(len(choices) - 1)
         return self.answer.whole(choices, shows_cached_tokens=self.service.shows_cached_tokens)
@@ -66,18 +66,18 @@ class Completion:
             async for number, output in outputs:
                 raise_if_failed(output)
                 self.answer.count(output, number, self.params.n)
-                for position, each in enumerate(output.outputs):
+                for position, completion in enumerate(output.outputs):
                     await let_others_run(position)
-                    index = number * self.params.n + each.index
-                    choice = self._choice(number, each, output, is_first=index not in begun)
+                    index = number * self.params.n + completion.index
+                    choice = self._choice(number, completion, output, is_first=index not in begun)
                     begun.add(index)
                     more = {"usage": self.answer.usage_of(index, number)} if usage.always else {}
-                    is_last = each.finish_reason is not None and not usage.at_end
+                    is_last = completion.finish_reason is not None and not usage.at_end
                     yield self.answer.body([choice], **more, **self.answer.ending(is_last))
         if usage.at_end:
             shows = self.service.shows_cached_tokens
-            found = self.answer.usage(shows_cached_tokens=shows)
-            yield self.answer.body([], usage=found, **self.answer.ending(True))
+            total = self.answer.usage(shows_cached_tokens=shows)
+            yield self.answer.body([], usage=total, **self.answer.ending(True))
 
     async def _outputs(self) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         prompts: list[Any] = [{"prompt_token_ids": ids} for ids in self.prompts]
@@ -85,13 +85,13 @@ class Completion:
             if self.request.cache_salt is not None:
                 prompt["cache_salt"] = self.request.cache_salt
         outputs = [self._run(number, prompt) for number, prompt in enumerate(prompts)]
-        async with aclosing(merged(outputs, self.service.models.submitting)) as found:
-            async for each in found:
-                yield each
+        async with aclosing(merged(outputs, self.service.models.submitting)) as pairs:
+            async for pair in pairs:
+                yield pair
 
     async def _run(self, number: int, prompt: Any) -> AsyncGenerator[RequestOutput, None]:
         """Submit a prompt. Its adapter is found here: one that was unloaded since `prepare` must not load again."""
-        found = self.service.llm.generate(
+        generated = self.service.llm.generate(
             prompt,
             self.params,
             engine_id(self.answer.id, number),
@@ -99,7 +99,7 @@ class Completion:
             priority=self.service.priority(self.request),
             trace_headers=self.answer.trace_headers,
         )
-        async with aclosing(found) as outputs:
+        async with aclosing(generated) as outputs:
             async for output in outputs:
                 yield output
 
@@ -122,7 +122,7 @@ class Completion:
             prompt_ids = self.prompts[number] if echoes else []
             of_prompt = (output.prompt_logprobs or []) if echoes else []
             of_output = [] if is_prompt_only else completion.logprobs or []
-            choice["logprobs"] = found = logprobs.completion_logprobs(
+            choice["logprobs"] = token_logprobs = logprobs.completion_logprobs(
                 [*prompt_ids, *new_ids],
                 [*of_prompt, *of_output],
                 request.logprobs,
@@ -130,8 +130,8 @@ class Completion:
                 first_offset=self._offsets.get(index, 0),
                 as_ids=bool(request.return_tokens_as_token_ids),
             )
-            if found["tokens"]:
-                self._offsets[index] = found["text_offset"][-1] + len(found["tokens"][-1])
+            if token_logprobs["tokens"]:
+                self._offsets[index] = token_logprobs["text_offset"][-1] + len(token_logprobs["tokens"][-1])
         wants = bool(request.return_token_ids)
         choice["token_ids"] = new_ids if wants else None
         choice["prompt_token_ids"] = self.prompts[number] if wants and is_first else None

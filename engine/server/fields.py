@@ -117,7 +117,7 @@ def refuse(body: BaseModel) -> None:
 def table() -> str:
     """Return the fields that differ as a Markdown table."""
     lines = ["| field | here | why |", "|---|---|---|"]
-    rows = [(name, f"status {each.status}", each.remedy) for name, each in REFUSED.items()]
+    rows = [(name, f"status {field.status}", field.remedy) for name, field in REFUSED.items()]
     rows += [(name, "no effect, nor in vLLM", why) for name, why in WITHOUT_EFFECT.items()]
     return "\n".join(lines + [f"| `{name}` | {here} | {why} |" for name, here, why in rows])
 

@@ -159,9 +159,9 @@ class Load:
 
     def report(self) -> LoadReport:
         """Return the results so far."""
-        done = [each for each in self.sent if each.last and not each.error]
-        good = sum(self._objective.is_met(each) for each in done)
-        seconds, tokens = self._now(), sum(each.num_tokens for each in done)
+        done = [sent for sent in self.sent if sent.last and not sent.error]
+        good = sum(self._objective.is_met(sent) for sent in done)
+        seconds, tokens = self._now(), sum(sent.num_tokens for sent in done)
         ended = self._num_ended
         has_objective = self._objective.is_set
         return LoadReport(
@@ -169,17 +169,17 @@ class Load:
             num_sent=len(self.sent),
             num_running=len(self.sent) - ended,
             num_done=len(done),
-            errors=dict(Counter(each.error for each in self.sent if each.error)),
-            prompt_tokens=sum(each.num_prompt_tokens for each in done),
+            errors=dict(Counter(sent.error for sent in self.sent if sent.error)),
+            prompt_tokens=sum(sent.num_prompt_tokens for sent in done),
             output_tokens=tokens,
             requests_per_s=len(done) / seconds,
             output_tokens_per_s=tokens / seconds,
             goodput_per_s=good / seconds if has_objective else None,
             good_share=good / ended if has_objective and ended else None,
-            ttft=percentiles([each.ttft for each in done]),
-            itl=percentiles([gap for each in done for gap in each.gaps]),
-            tpot=percentiles([each.tpot for each in done if each.num_tokens > 1]),
-            e2e=percentiles([each.e2e for each in done]),
+            ttft=percentiles([sent.ttft for sent in done]),
+            itl=percentiles([gap for sent in done for gap in sent.gaps]),
+            tpot=percentiles([sent.tpot for sent in done if sent.num_tokens > 1]),
+            e2e=percentiles([sent.e2e for sent in done]),
         )
 
     def _now(self) -> float:
@@ -268,8 +268,8 @@ class Load:
 
 def due(work: Iterable[SimRequest], vocabulary: int) -> Iterator[Due]:
     """Yield the requests of a simulated workload; prompts consist of ids below `vocabulary`."""
-    for each in work:
-        yield Due(each.arrival, prompt_ids(each, vocabulary), each.output_len, each.priority)
+    for request in work:
+        yield Due(request.arrival, prompt_ids(request, vocabulary), request.output_len, request.priority)
 
 
 def prompt_ids(request: SimRequest, vocabulary: int) -> list[int]:

@@ -57,8 +57,8 @@ def chat_logprobs(
     for token_id, position in zip(token_ids, positions, strict=True):
         assert position is not None
         alternatives = [
-            _entry(name, found.logprob, tokenizer, as_ids)
-            for index, (name, found) in enumerate(position.items())
+            _entry(name, logprob.logprob, tokenizer, as_ids)
+            for index, (name, logprob) in enumerate(position.items())
             if num_top and (index < num_top or num_top == -1)
         ]
         content.append(
@@ -76,11 +76,11 @@ def prompt_logprobs(positions: Positions | None) -> list[dict[int, dict[str, Any
         if position is None
         else {
             token_id: {
-                "logprob": _finite(found.logprob),
-                "rank": found.rank,
-                "decoded_token": found.decoded_token,
+                "logprob": _finite(logprob.logprob),
+                "rank": logprob.rank,
+                "decoded_token": logprob.decoded_token,
             }
-            for token_id, found in position.items()
+            for token_id, logprob in position.items()
         }
         for position in positions
     ]
@@ -94,8 +94,8 @@ def _entry(token_id: int, logprob: float, tokenizer: Tokenizer, as_ids: bool) ->
 def _top(position: dict[int, Logprob], num_top: int, tokenizer: Tokenizer, as_ids: bool) -> dict[str, float]:
     """The token itself and the most likely ones: OpenAI's API shows up to one more than was asked for."""
     return {
-        _name(token_id, tokenizer, as_ids): _finite(found.logprob)
-        for index, (token_id, found) in enumerate(position.items())
+        _name(token_id, tokenizer, as_ids): _finite(logprob.logprob)
+        for index, (token_id, logprob) in enumerate(position.items())
         if num_top == -1 or index <= num_top
     }
 

@@ -281,8 +281,8 @@ class PrometheusLogger:
         num_local = min(num_local, num_cached) if output.cached_tokens_by_source else num_cached
         self._counters["prompt_tokens"].inc(num_prompt)
         self._counters["prompt_tokens_cached"].inc(num_cached)
-        found = output.cached_tokens_by_source or {"device": num_cached}
-        for place, number in found.items():
+        by_place = output.cached_tokens_by_source or {"device": num_cached}
+        for place, number in by_place.items():
             known = place if place in CACHES else "external_unspecified"
             self._by_cache.labels(**self._labels, source=known).inc(number)
         numbers = (num_prompt - num_cached, num_local, num_cached - num_local)
@@ -340,17 +340,17 @@ class PrometheusLogger:
 
 def intervals(metrics: RequestMetrics) -> dict[str, float]:
     """Return the intervals of a request that reached them; an aborted one has none."""
-    found = {}
+    times = {}
     if metrics.queued_ts and metrics.scheduled_ts:
-        found["request_queue_time_seconds"] = metrics.queued_time
+        times["request_queue_time_seconds"] = metrics.queued_time
     if metrics.first_token_ts and metrics.last_token_ts:
-        found |= {
+        times |= {
             "request_prefill_time_seconds": metrics.prefill_time,
             "request_decode_time_seconds": metrics.decode_time,
             "request_inference_time_seconds": metrics.inference_time,
             "request_time_per_output_token_seconds": metrics.time_per_output_token,
         }
-    return found
+    return times
 
 
 def token_buckets(max_model_len: int) -> tuple[int, ...]:

@@ -169,16 +169,16 @@ class Answer:
     def count(self, output: RequestOutput, prompt: int = 0, n: int = 1) -> None:
         """Add the tokens of an output of the prompt with this number, which has n choices."""
         self.count_prompt(output, prompt)
-        for each in output.outputs:
-            index = prompt * n + each.index
-            self.num_output_tokens[index] = self.num_output_tokens.get(index, 0) + len(each.token_ids)
+        for completion in output.outputs:
+            index = prompt * n + completion.index
+            self.num_output_tokens[index] = self.num_output_tokens.get(index, 0) + len(completion.token_ids)
 
     def usage(self, *, shows_cached_tokens: bool = False) -> dict[str, Any]:
         """Return the usage of the whole answer so far."""
-        found = _usage(sum(self.num_prompt_tokens.values()), sum(self.num_output_tokens.values()))
+        usage = _usage(sum(self.num_prompt_tokens.values()), sum(self.num_output_tokens.values()))
         if shows_cached_tokens:
-            found["prompt_tokens_details"] = {"cached_tokens": self.num_cached_tokens}
-        return found
+            usage["prompt_tokens_details"] = {"cached_tokens": self.num_cached_tokens}
+        return usage
 
     def usage_of(self, choice: int, prompt: int = 0) -> dict[str, Any]:
         """Return the usage of one choice so far, which the chunks of a stream have."""
@@ -283,8 +283,8 @@ async def merged(
 
     async def read(number: int) -> None:
         try:
-            async with aclosing(outputs[number]) as found:
-                async for output in found:
+            async with aclosing(outputs[number]) as stream:
+                async for output in stream:
                     await ready.put((number, output))
             await ready.put(None)
         except Exception as error:

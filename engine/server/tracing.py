@@ -71,7 +71,7 @@ class RequestTracer(EndedRequests):
     ) -> dict[str, str | int | float]:
         metrics, params = output.metrics, submitted.params
         adapter = submitted.lora_request
-        found: dict[str, str | int | float | None] = {
+        attributes: dict[str, str | int | float | None] = {
             "gen_ai.request.id": output.request_id,
             "gen_ai.response.model": self._model if adapter is None else adapter.lora_name,
             "gen_ai.request.max_tokens": params.max_tokens,
@@ -83,13 +83,13 @@ class RequestTracer(EndedRequests):
             "gen_ai.latency.e2e": end - submitted.arrival_time,
         }
         if metrics.scheduled_ts:
-            found["gen_ai.latency.time_in_queue"] = metrics.queued_time
+            attributes["gen_ai.latency.time_in_queue"] = metrics.queued_time
         if metrics.first_token_ts:
-            found["gen_ai.latency.time_to_first_token"] = metrics.first_token_latency
-            found["gen_ai.latency.time_in_model_prefill"] = metrics.prefill_time
-            found["gen_ai.latency.time_in_model_decode"] = metrics.decode_time
-            found["gen_ai.latency.time_in_model_inference"] = metrics.inference_time
-        return {name: value for name, value in found.items() if value is not None}
+            attributes["gen_ai.latency.time_to_first_token"] = metrics.first_token_latency
+            attributes["gen_ai.latency.time_in_model_prefill"] = metrics.prefill_time
+            attributes["gen_ai.latency.time_in_model_decode"] = metrics.decode_time
+            attributes["gen_ai.latency.time_in_model_inference"] = metrics.inference_time
+        return {name: value for name, value in attributes.items() if value is not None}
 
 
 def phases(metrics: RequestMetrics, end: float) -> dict[str, tuple[float, float]]:

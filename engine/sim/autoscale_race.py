@@ -204,8 +204,8 @@ def tune(service: Service, contender: Contender, days: Sequence[Sequence[int]], 
         tried.append(Tried(hours, fmean(report.violated for report in reports), choice, knob))
         return hours / budget - 1
 
-    def beyond(each: Tried) -> float:
-        return max(0.0, each.hours / budget - 1 - CLOSE)
+    def beyond(setting: Tried) -> float:
+        return max(0.0, setting.hours / budget - 1 - CLOSE)
 
     tried: list[Tried] = []
     for choice in contender.choices:
@@ -215,11 +215,11 @@ def tune(service: Service, contender: Contender, days: Sequence[Sequence[int]], 
                 continue  # the budget is not between these two
             for _ in range(HALVINGS):
                 middle = math.sqrt(left * right)
-                found = cost_of(choice, middle)
-                if abs(found) <= CLOSE / 2:
+                middle_cost = cost_of(choice, middle)
+                if abs(middle_cost) <= CLOSE / 2:
                     break
-                left, right = (middle, right) if (found > 0) == (cost > 0) else (left, middle)
-    best = min(tried, key=lambda each: (beyond(each), each.violated, -each.hours))
+                left, right = (middle, right) if (middle_cost > 0) == (cost > 0) else (left, middle)
+    best = min(tried, key=lambda setting: (beyond(setting), setting.violated, -setting.hours))
     return Result(contender.name, contender.words, best, not beyond(best), tried, [])
 
 
@@ -229,14 +229,14 @@ def around(tried: Sequence[Tried], ours: Tried) -> dict[str, Tried]:
     Only settings that matter: none costs less and violates less. A role is absent if no setting has it.
     """
     front: list[Tried] = []
-    for each in sorted(tried, key=lambda each: (each.hours, each.violated)):
-        if not front or each.violated < front[-1].violated:
-            front.append(each)
-    below = [each for each in front if each.hours <= ours.hours]
+    for setting in sorted(tried, key=lambda setting: (setting.hours, setting.violated)):
+        if not front or setting.violated < front[-1].violated:
+            front.append(setting)
+    below = [setting for setting in front if setting.hours <= ours.hours]
     above = front[len(below) :]
-    as_good = [each for each in above[1:] if each.violated <= ours.violated]
-    found = {LOWER: below[-1:], HIGHER: above[:1], AS_GOOD: as_good[:1]}
-    return {role: settings[0] for role, settings in found.items() if settings}
+    as_good = [setting for setting in above[1:] if setting.violated <= ours.violated]
+    by_role = {LOWER: below[-1:], HIGHER: above[:1], AS_GOOD: as_good[:1]}
+    return {role: settings[0] for role, settings in by_role.items() if settings}
 
 
 @dataclass

@@ -51,10 +51,10 @@ def load_calibrations() -> dict[tuple[str, str], Calibration]:
         content = json.loads(calibration_file().read_text())
         if content["format"] != FORMAT:
             return {}
-        found = [calibration_from(entry) for entry in content["measured"]]
+        measured = [calibration_from(entry) for entry in content["measured"]]
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
-    return {(entry.model, entry.dtype): entry for entry in found}
+    return {(entry.model, entry.dtype): entry for entry in measured}
 
 
 def calibration_from(entry: dict[str, object]) -> Calibration:
@@ -75,5 +75,5 @@ def rates_on_cpu(shape: ModelShape, dtype: str) -> Calibration | None:
 
 def calibrated_rates(deployment: Deployment) -> Rates | None:
     """Return what was measured on this CPU; None for datasheet figures and typical efficiencies."""
-    found = rates_on_cpu(deployment.model, deployment.dtype) if deployment.hardware.is_cpu else None
-    return found.rates if found else None
+    calibration = rates_on_cpu(deployment.model, deployment.dtype) if deployment.hardware.is_cpu else None
+    return calibration.rates if calibration else None

@@ -42,12 +42,12 @@ class DayTraffic:
         rng = Random(f"day-{self.seed}")
         levels = [rng.lognormvariate(-(self.level_sigma**2) / 2, self.level_sigma) for _ in range(self.days)]
         spikes = [self._spike(rng) for _ in range(_poisson(rng, self.spikes_per_day * self.days))]
-        found = []
+        rates = []
         for number in range(int(self.days * DAY / tick)):
             when = (number + 0.5) * tick
             extra = sum(_shape(when, *spike) for spike in spikes)
-            found.append(self.expected(when) * levels[int(when // DAY)] * (1 + extra))
-        return found
+            rates.append(self.expected(when) * levels[int(when // DAY)] * (1 + extra))
+        return rates
 
     def _spike(self, rng: Random) -> tuple[float, float, float, float]:
         """Draw (start, ramp, length, height)."""

@@ -184,7 +184,7 @@ class Fleet:
         elif len(ready) < 2:
             return
         else:
-            replica = min(ready, key=lambda each: (each.engine.num_unfinished, -each.index))
+            replica = min(ready, key=lambda candidate: (candidate.engine.num_unfinished, -candidate.index))
             replica.state = "draining"
         self._log(now, "in", replica, signal)
 

@@ -166,9 +166,9 @@ def get_link(name: str) -> Link:
 
 def look_up(kind: str, name: str, things: Mapping[str, T], *, shown: Sequence[str] | None = None) -> T:
     """Return `things[name]`, ignoring case. Raises ConfigError with the closest name and the list."""
-    found = things.get(name.lower())
-    if found is not None:
-        return found
+    thing = things.get(name.lower())
+    if thing is not None:
+        return thing
     names = list(shown if shown is not None else things)
     known = f"known: {', '.join(names)}"
     raise ConfigError(unknown_name(f"unknown {kind}", name, names, known, cutoff=0.5))

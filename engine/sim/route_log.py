@@ -150,7 +150,7 @@ def why(
     """Return the reason for a choice, as a kind and as words."""
     if len(ready) == 1:
         return "only", "the only replica that is ready"
-    mine = next(each for each in seen if each.replica == chosen.index)
+    mine = next(replica for replica in seen if replica.replica == chosen.index)
     if policy == "round-robin":
         return "turn", "its turn"
     if policy == "least-loaded":
@@ -174,8 +174,8 @@ def why(
 
 
 def _by_prefix(mine: Seen, seen: Sequence[Seen], most_ahead: int) -> tuple[Kind, str]:
-    least = min(each.load for each in seen)
-    best = max(seen, key=lambda each: each.hit)
+    least = min(replica.load for replica in seen)
+    best = max(seen, key=lambda replica: replica.hit)
     if best.hit > mine.hit:
         ahead = best.load - least
         return "load", (
@@ -196,7 +196,7 @@ def read_routes(text: str) -> RouteLog:
                 f"format {content['format']!r} is unknown; record again with prep sim fleet --routes"
             )
         choices = [
-            Choice(**{**entry, "seen": [Seen(**each) for each in entry["seen"]]})
+            Choice(**{**entry, "seen": [Seen(**replica) for replica in entry["seen"]]})
             for entry in content["choices"]
         ]
         samples = [Sample(**entry) for entry in content["samples"]]

@@ -94,8 +94,8 @@ def drafter_class(method: str) -> type[Drafter]:
     """Return the class of a method, or of a path `package.module:Class`."""
     methods = ("add_request", "remove_request", "propose")
     path = DRAFTERS.get(method, method)
-    found: type[Drafter] = load_class(path, "speculative method", methods, "Drafter in engine/spec/base.py")
-    return found
+    loaded: type[Drafter] = load_class(path, "speculative method", methods, "Drafter in engine/spec/base.py")
+    return loaded
 
 
 class DraftLengths:

@@ -251,13 +251,13 @@ class _Recorder:
     ) -> _Inputs:
         """Return the inputs of a recording, new ones if there is none."""
         key = (num_rows, num_tokens, num_drafts)
-        found = self._inputs.get(key)
-        if found is None:
+        inputs = self._inputs.get(key)
+        if inputs is None:
             if len(self._inputs) >= MAX_RECORDINGS:
                 self._inputs.clear()
                 self._recorded.clear()
-            found = self._inputs[key] = _Inputs(*key, max_blocks, hidden)
-        return found
+            inputs = self._inputs[key] = _Inputs(*key, max_blocks, hidden)
+        return inputs
 
     def run(self, inputs: _Inputs) -> Drafted:
         if self.off_reason:

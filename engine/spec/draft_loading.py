@@ -63,10 +63,10 @@ def load_draft_model(
 def _check_kind(speculative: SpeculativeConfig, draft: ModelConfig, target: ModelConfig) -> None:
     is_head = draft.architecture == EAGLE
     if is_head != (speculative.method == "eagle"):
-        found = "an EAGLE head" if is_head else f"a {draft.architecture}"
+        kind = "an EAGLE head" if is_head else f"a {draft.architecture}"
         other = "eagle" if is_head else "draft_model"
         raise ConfigError(
-            f"speculative method {speculative.method!r} does not go with {draft.model}, which is {found}; "
+            f"speculative method {speculative.method!r} does not go with {draft.model}, which is {kind}; "
             f'use "method": "{other}"'
         )
     if is_head and draft.hidden_size != target.hidden_size:
@@ -113,7 +113,7 @@ def _vocabulary(folder: Path) -> dict[str, int] | None:
 
 
 def _check_shape(draft: ModelConfig, target: ModelConfig, max_model_len: int) -> None:
-    ours, theirs = (f"{each.num_key_value_heads} x {each.head_dim}" for each in (draft, target))
+    ours, theirs = (f"{config.num_key_value_heads} x {config.head_dim}" for config in (draft, target))
     if ours != theirs:
         raise ConfigError(
             "the drafter's KV lies in the target's blocks, so both need as many kv heads of the same size; "

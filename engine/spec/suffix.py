@@ -79,9 +79,9 @@ class SuffixIndex:
             if count <= best[1]:  # each draft adds 1 at most
                 continue
             nodes = [place for place in places if lengths[place] >= length]
-            found = self._walk(nodes, count, limits.min_token_prob)
-            if found[1] > best[1]:
-                best = found
+            walk = self._walk(nodes, count, limits.min_token_prob)
+            if walk[1] > best[1]:
+                best = walk
         return best
 
     def _match_length(self, ending: Sequence[int], place: int) -> int:

@@ -20,12 +20,12 @@ def slot_users(reader: Trace, record: StepRecord) -> dict[str, list[str]]:
     """
     before = reader.state_at(record.step - 1).running if record.step else []
     running = [name for name in before if name not in record.preempted]
-    found: dict[str, list[str]] = {}
+    by_adapter: dict[str, list[str]] = {}
     for name in dict.fromkeys([*running, *(row.request_id for row in record.rows)]):
         request = reader.find(name, record.step)
         if key := _key(request):
-            found.setdefault(key, []).append(name)
-    return found
+            by_adapter.setdefault(key, []).append(name)
+    return by_adapter
 
 
 def why_no_slot(reader: Trace, request: RequestHistory, record: StepRecord) -> str:

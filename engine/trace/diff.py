@@ -86,10 +86,10 @@ class TraceDiff:
     without the requests that only waited behind another one."""
 
     def next_divergence(self, step: int) -> int | None:
-        return next((found for found in self.divergences if found > step), None)
+        return next((divergence for divergence in self.divergences if divergence > step), None)
 
     def previous_divergence(self, step: int) -> int | None:
-        return next((found for found in reversed(self.divergences) if found < step), None)
+        return next((divergence for divergence in reversed(self.divergences) if divergence < step), None)
 
 
 def diff(a: Trace, b: Trace) -> TraceDiff:
@@ -115,7 +115,7 @@ def _waits(reader: Trace) -> list[tuple[Reason, int]]:
     counts = {
         reason: len(reader.steps_with(reason)) for reason in Reason if reason is not Reason.BEHIND_IN_QUEUE
     }
-    return sorted(((reason, count) for reason, count in counts.items() if count), key=lambda each: -each[1])
+    return sorted(((reason, count) for reason, count in counts.items() if count), key=lambda pair: -pair[1])
 
 
 def _workload_notes(a: RunTotals, b: RunTotals) -> list[str]:
@@ -178,16 +178,16 @@ def _flat(reader: Trace) -> dict[str, Any]:
 
 def _defaults() -> dict[str, Any]:
     """Settings of scheduler and cache with a default, named as in `_flat`."""
-    found = {}
+    defaults = {}
     for config, prefix in ((SchedulerConfig, ""), (CacheConfig, ""), (TierConfig, "tiers.")):
-        found.update(
+        defaults.update(
             {
                 f"{prefix}{field.name}": field.default
                 for field in fields(config)
                 if field.default is not MISSING
             }
         )
-    return found
+    return defaults
 
 
 _DEFAULTS = _defaults()

@@ -69,15 +69,15 @@ def load_class(spec: str | type) -> type:
     if ":" not in spec:
         raise TraceError(f"a scheduler class is written as module:Class, got {spec!r}")
     try:
-        found: Any = load_object(spec)
+        loaded: Any = load_object(spec)
     except Exception as error:  # a user's module may raise anything
         raise TraceError(f"{spec} cannot be imported: {type(error).__name__}: {error}") from error
-    if not isinstance(found, type):
-        raise TraceError(f"{spec} is not a class but a {type(found).__name__}")
-    missing = [method for method in INTERFACE if not callable(getattr(found, method, None))]
+    if not isinstance(loaded, type):
+        raise TraceError(f"{spec} is not a class but a {type(loaded).__name__}")
+    missing = [method for method in INTERFACE if not callable(getattr(loaded, method, None))]
     if missing:
         raise TraceError(f"{spec} cannot schedule: it lacks {', '.join(missing)} (engine/core/scheduler.py)")
-    return found
+    return loaded
 
 
 def _recorded_class(reader: Trace, asked: str | type | None) -> type:

@@ -100,7 +100,9 @@ def shown_name(request_id: str) -> str:
     """A request's id for people: control characters and those that turn the direction of text are escapes."""
     if request_id.isprintable():
         return request_id
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in request_id)
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in request_id
+    )
 
 
 TRUNCATED = "{} is truncated inside the header, or is not a trace"

@@ -44,12 +44,12 @@ def cost_of(reader: Trace, request: RequestHistory, step: int, record: dict[str,
     blocks, shared = released(record, request.number)
     lost = request.position_before(step)
     back = next((later for later in request.stays if later.admitted > step), None)
-    found: tuple[int, int, int] | tuple[None, None, None] = (None, None, None)
+    resumed: tuple[int, int, int] | tuple[None, None, None] = (None, None, None)
     if back is not None:
         copied = {block for _, block in reader.record(back.admitted).get("in", ())}
         swapped_in = sum(block in copied for block in back.table_at(back.admitted)) * reader.block_size
-        found = back.start, swapped_in, back.admitted - step
-    return PreemptionCost(request.request_id, step, blocks, shared, lost, *found)
+        resumed = back.start, swapped_in, back.admitted - step
+    return PreemptionCost(request.request_id, step, blocks, shared, lost, *resumed)
 
 
 def released(record: dict[str, Any], number: int) -> tuple[int, int]:

@@ -195,14 +195,14 @@ class Trace(Protocol):
 
     def events(self, kind: str) -> list[Event]:
         """All events of a kind, in order. Raises TraceError for an unknown kind."""
-        found, _, event = self._of_kind(kind)
-        return [event(entry) for entry in found]
+        entries, _, event = self._of_kind(kind)
+        return [event(entry) for entry in entries]
 
     def next_event(self, kind: str, step: int) -> Event | None:
         """The first event of a kind after a step."""
-        found, step_of, event = self._of_kind(kind)
-        index = bisect_right(found, step, key=step_of)
-        return event(found[index]) if index < len(found) else None
+        entries, step_of, event = self._of_kind(kind)
+        index = bisect_right(entries, step, key=step_of)
+        return event(entries[index]) if index < len(entries) else None
 
     def block_events_at(self, step: int) -> list[Event]:
         """The block events of one step, in order."""
@@ -235,15 +235,15 @@ class Trace(Protocol):
 
         Raises TraceError with a similar name if there is none.
         """
-        found = self.namesakes.get(request_id)
-        if not found:
+        namesakes = self.namesakes.get(request_id)
+        if not namesakes:
             where = f"`prep trace info {self.path}` lists them"
             if len(self.namesakes) <= 10:
                 where = f"it has: {', '.join(self.namesakes)}"
             known = list(self.namesakes)[:10_000]
             raise TraceError(unknown_name(f"{self.path.name} has no request", request_id, known, where))
-        arrived = [request for request in found if step is None or request.added <= step]
-        return arrived[-1] if arrived else found[0]
+        arrived = [request for request in namesakes if step is None or request.added <= step]
+        return arrived[-1] if arrived else namesakes[0]
 
     def tokens(self, request_id: str) -> list[tuple[int, int]]:
         """The output of a request: (step, token id), in order."""

@@ -121,12 +121,12 @@ class TraceReader(Trace):
         return [request for request in known if request.lives_at(step)]
 
     def positions(self, kind: str) -> array[int]:
-        found, seen = self._found.get(kind, (array("q"), 0))
+        positions, seen = self._found.get(kind, (array("q"), 0))
         if seen < len(self.changes):
             code, new = BLOCK_EVENTS.index(kind), self._replay.changes.kind[seen:]
-            found = found + array("q", [n for n, each in enumerate(new, seen) if each == code])
-            self._found[kind] = found, seen + len(new)
-        return found
+            positions = positions + array("q", [n for n, event in enumerate(new, seen) if event == code])
+            self._found[kind] = positions, seen + len(new)
+        return positions
 
     def content_before(self, block: int, step: int) -> Content | None:
         changes, seals = self._replay.changes, self._seals_of(block)

@@ -213,20 +213,22 @@ def _resumes(facts: _Facts) -> Iterator[str]:
     resumed = [(facts.requests[number], start) for number, start, *_ in facts.record.get("res", ())]
     if not resumed:
         return
-    known = sum(each.num_prompt_tokens + each.num_outputs_at(facts.step - 1) for each, _ in resumed)
+    known = sum(request.num_prompt_tokens + request.num_outputs_at(facts.step - 1) for request, _ in resumed)
     waits = [
-        facts.step - before[-1] for each, _ in resumed if (before := _before(each.preempted, facts.step))
+        facts.step - before[-1]
+        for request, _ in resumed
+        if (before := _before(request.preempted, facts.step))
     ]
     after = f" after {join_and(list(map(str, waits)))} {'step' if waits == [1] else 'steps'}" if waits else ""
     its = "its" if len(resumed) == 1 else "their"
-    found = sum(start for _, start in resumed)
-    hit = f"{found} of {its} {known} tokens cached" if found else "no prefix cached"
-    used = facts.used(sum(facts.rows.get(each.number, 0) for each, _ in resumed))
-    yield f"{facts.names(each.number for each, _ in resumed)} resumed{after} ({hit}) and used {used}"
+    num_cached = sum(start for _, start in resumed)
+    hit = f"{num_cached} of {its} {known} tokens cached" if num_cached else "no prefix cached"
+    used = facts.used(sum(facts.rows.get(request.number, 0) for request, _ in resumed))
+    yield f"{facts.names(request.number for request, _ in resumed)} resumed{after} ({hit}) and used {used}"
 
 
 def _before(steps: Iterable[int], step: int) -> list[int]:
-    return [each for each in steps if each < step]
+    return [earlier for earlier in steps if earlier < step]
 
 
 def _admissions(facts: _Facts) -> Iterator[str]:

@@ -39,10 +39,10 @@ class CUDARecorder:
         first = run()
         if not self._results:
             try:
-                self._results = tuple(_with_room_for(self._max_tokens, each) for each in first)
+                self._results = tuple(_with_room_for(self._max_tokens, result) for result in first)
             except torch.cuda.OutOfMemoryError as error:
                 raise CannotRecord("no GPU memory is left for the results of graphs") from error
-        results = tuple(each[:size] for each in self._results)
+        results = tuple(result[:size] for result in self._results)
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         try:
             # Other threads of the process may use the GPU meanwhile: they copy blocks to the host.

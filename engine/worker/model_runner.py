@@ -207,17 +207,17 @@ class ModelRunner:
 
     def _embeddings(self, batch: ModelInput, hidden: Tensor) -> dict[str, list[float]]:
         """Pool the last token, as vLLM does for decoders: the normalised state that predicts the next token."""
-        found: dict[str, list[float]] = {}
+        embeddings: dict[str, list[float]] = {}
         for index in batch.sampled_rows.tolist():
             request_id = batch.rows[index].request_id
             if request_id in self._wants_embedding:
                 last = hidden[batch.metadata.query_start_loc_cpu[index + 1] - 1]
-                found[request_id] = normalize(last.float(), dim=0).tolist()
-        return found
+                embeddings[request_id] = normalize(last.float(), dim=0).tolist()
+        return embeddings
 
     def _prompt_logprobs(self, batch: ModelInput, hidden: Tensor) -> dict[str, list[TokenLogprobs]]:
         """Return log-probabilities of prompt tokens: position p predicts token p + 1; the last predicts output."""
-        found: dict[str, list[TokenLogprobs]] = {}
+        logprobs: dict[str, list[TokenLogprobs]] = {}
         for index, row in enumerate(batch.rows):
             count = self._num_prompt_logprobs.get(row.request_id)
             if count is None:
@@ -227,10 +227,10 @@ class ModelRunner:
             if num_positions > 0:
                 first = batch.metadata.query_start_loc_cpu[index]
                 targets = self.state.token_ids[slot, row.start + 1 : row.start + 1 + num_positions]
-                found[row.request_id] = self._logprobs_of(
+                logprobs[row.request_id] = self._logprobs_of(
                     hidden[first : first + num_positions], torch.from_numpy(targets.astype("int64")), count
                 )
-        return found
+        return logprobs
 
     def _logprobs_of(self, hidden: Tensor, targets: Tensor, count: int) -> list[TokenLogprobs]:
         entries: list[TokenLogprobs] = []

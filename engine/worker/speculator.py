@@ -92,7 +92,7 @@ class Speculator:
             query_start=batch.query_start,
             hidden=hidden,
         )
-        found: dict[str, list[int]] = {}
+        by_request: dict[str, list[int]] = {}
         for row, drafts, most in zip(batch.rows, self.drafter.propose(step), step.max_drafts, strict=True):
             if not drafts:
                 continue
@@ -101,8 +101,8 @@ class Speculator:
                     f"{type(self.drafter).__name__}.propose returned {drafts}, which is not at most {most} token "
                     f"ids from 0 to {self.vocab_size - 1}"
                 )
-            found[row.request_id] = drafts
-        return found
+            by_request[row.request_id] = drafts
+        return by_request
 
 
 def _without_errors(sampled: SamplerOutput, first: int, count: int) -> int:

@@ -134,10 +134,10 @@ class EagleTrainer(Trainer):
         accuracy: list[float] = []
         for index in range(1 if progress < FIRST_PASS_ONLY else PASSES):
             guess = self.model(embedded, hidden, earlier)
-            found = guess[rows, columns - 1]
-            logits = self.target.logits(found).float()
+            guessed = guess[rows, columns - 1]
+            logits = self.target.logits(guessed).float()
             tokens = -(chances * logits.log_softmax(-1)).sum(-1).mean()
-            states = F.smooth_l1_loss(found.float(), wanted.float())
+            states = F.smooth_l1_loss(guessed.float(), wanted.float())
             total = total + PASS_WEIGHT**index * (tokens + STATE_WEIGHT * states)
             accuracy.append(float((logits.argmax(-1) == chances.argmax(-1)).float().mean()))
             hidden = torch.cat([true[:, :1], guess[:, :-1]], dim=1)

@@ -115,8 +115,8 @@ def judge(
 ) -> list[Gate]:
     """Return all gates over the same cases for both models. The gate over everything reads the first `num_drawn`."""
     before, after = (
-        [text == case.answer for case, text in zip(cases, each.texts, strict=True)]
-        for each in (reference, candidate)
+        [text == case.answer for case, text in zip(cases, answers.texts, strict=True)]
+        for answers in (reference, candidate)
     )
     groups: dict[str, list[int]] = {}
     for index, case in enumerate(cases):
@@ -127,7 +127,7 @@ def judge(
     for name in sorted(groups):
         gates.append(_share_gate(name, groups[name], before, after, 2 * EXACT_MATCH_LIMIT))
     if calls:
-        before, after = (list(map(_is_json, each.texts)) for each in (reference, candidate))
+        before, after = (list(map(_is_json, answers.texts)) for answers in (reference, candidate))
         gates.append(_share_gate(TOOL_CALLS, calls, before, after, JSON_LIMIT))
     if reference.logprobs:
         gates.append(_perplexity_gate(reference, candidate))

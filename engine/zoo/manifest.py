@@ -27,15 +27,15 @@ def manifest_of(folder: Path) -> str:
 
 def check_manifest(folder: Path, text: str) -> int:
     """Compare a folder with its manifest; return the number of files. Raises ManifestError with all differences."""
-    expected, found = read_manifest(text), _files(folder)
-    problems = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
-    problems += [f"{name} is not in the manifest" for name in sorted(found.keys() - expected.keys())]
-    for name in sorted(expected.keys() & found.keys()):
-        if (digest := digest_of(found[name])) != expected[name]:
+    expected, present = read_manifest(text), _files(folder)
+    problems = [f"{name} is missing" for name in sorted(expected.keys() - present.keys())]
+    problems += [f"{name} is not in the manifest" for name in sorted(present.keys() - expected.keys())]
+    for name in sorted(expected.keys() & present.keys()):
+        if (digest := digest_of(present[name])) != expected[name]:
             problems.append(f"{name} has sha256 {digest[:12]}…, expected {expected[name][:12]}…")
     if problems:
         raise ManifestError(f"{folder} differs from its manifest: " + "; ".join(problems))
-    return len(found)
+    return len(present)
 
 
 def read_manifest(text: str) -> dict[str, str]:
@@ -63,9 +63,9 @@ def digest_of(file: Path) -> str:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    found = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_file()}
+    files = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_file()}
     return {
         name.as_posix(): file
-        for name, file in found.items()
+        for name, file in files.items()
         if not any(part.startswith(".") for part in name.parts)
     }

@@ -36,7 +36,7 @@ def list_models() -> list[ModelInfo]:
     """Return every model and adapter in the zoo, with its size."""
     folders = sorted({file.parent for file in MODELS.glob("[!.]*/*.safetensors")})
     files = {folder: [file for file in folder.rglob("*") if file.is_file()] for folder in folders}
-    sizes = {each: sum(file.stat().st_size for file in found) / 1e6 for each, found in files.items()}
+    sizes = {folder: sum(file.stat().st_size for file in inside) / 1e6 for folder, inside in files.items()}
     return [ModelInfo(folder.name, folder, count_parameters(folder), sizes[folder]) for folder in folders]
 
 

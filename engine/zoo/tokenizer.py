@@ -88,7 +88,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
     """Return the id of one of the SPECIAL_TOKENS. Raises ValueError if the vocabulary lacks it."""
-    found = tokenizer.token_to_id(token)
-    if found is None:
+    number = tokenizer.token_to_id(token)
+    if number is None:
         raise ValueError(f"the tokenizer has no token {token}")
-    return found
+    return number

@@ -93,7 +93,7 @@ kv_manager
         a_swapped_request_finds_its_first_blocks_again in KVManager._match_host
             request.host_blocks[start:most] => request.host_blocks[:most]
         a_host_hit_starts_behind_its_first_block in KVManager._match_host
-            start + len(found) => start + len(found) + 1
+            start + len(blocks) => start + len(blocks) + 1
         prompt_logprobs_read_the_host in KVManager._match_host
             self.reads_cache(request) => self.enable_prefix_caching
         host_blocks_land_in_the_last_fresh_blocks in KVManager.admit

@@ -138,8 +138,8 @@ def as_json(text: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes such as "\\d", which Python keeps
-            found = _literal(ast.parse(text.strip(), mode="eval").body)
-        return json.dumps(found, ensure_ascii=False, allow_nan=False)
+            value = _literal(ast.parse(text.strip(), mode="eval").body)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise Malformed from None
 

@@ -74,12 +74,12 @@ class Source:
     def until(self, start: re.Pattern[str]) -> Generator[None, None, str]:
         """Add text to the content up to one of these characters and return it unread; "" at the end of the text."""
         while (yield from self.peek()):
-            found = start.search(self.text, self.position)
-            end = found.start() if found else len(self.text)
+            match = start.search(self.text, self.position)
+            end = match.start() if match else len(self.text)
             self.content(self.text[self.position : end])
             self.position = end
-            if found:
-                return found[0]
+            if match:
+                return match[0]
         return ""
 
     def content(self, text: str) -> None:

@@ -91,24 +91,24 @@ def _containing(
     other = contains.item.made("(other)", {"not": contains.item.schema})
 
     def leave(state: Any) -> Moves:
-        index, found = state
+        index, count = state
         if most is not None and index >= most:
             return []
         item = _at(shape, index)
         after = min(index + 1, max(num_counted, 1))
         moves: Moves = []
         if contains.most is None:
-            moves.append((value(together(item, (contains.item,))), (after, min(found + 1, cap))))
-            moves.append((value(item), (after, found)))
+            moves.append((value(together(item, (contains.item,))), (after, min(count + 1, cap))))
+            moves.append((value(item), (after, count)))
         else:
-            if found < contains.most:
-                moves.append((value(together(item, (contains.item,))), (after, found + 1)))
-            moves.append((value(together(item, (other,))), (after, found)))
+            if count < contains.most:
+                moves.append((value(together(item, (contains.item,))), (after, count + 1)))
+            moves.append((value(together(item, (other,))), (after, count)))
         return moves
 
     def is_end(state: Any) -> bool:
-        index, found = state
-        return index >= shape.least and found >= contains.least
+        index, count = state
+        return index >= shape.least and count >= contains.least
 
     return _graph((0, 0), leave, is_end, lambda state: state[0] == 0, path, "contains", layout)
 

@@ -157,15 +157,15 @@ class Expander:
 
     def _one_of(self, place: Place, counts: bool) -> Forms:
         options = place.all_at("oneOf")
-        found = []
+        several = []
         tag = _tag(place)
         for option in options:
             forms = self._both(place, self.positive(option, counts), self.all_of(tag))
             for other in options:
                 if other is not option and not self.is_apart(together((option,), (other,), tag)):
                     forms = self._both(place, forms, self._outside(place, option, other))
-            found.append(forms)
-        return either(found)
+            several.append(forms)
+        return either(several)
 
     def _outside(self, place: Place, option: Place, other: Place) -> Forms:
         """Return the values that another option rejects; if it cannot be negated, those without what it requires."""
@@ -183,11 +183,11 @@ class Expander:
         level, seen = {place.path: place}, set[str]()
         for _ in range(MAX_DEPTH):
             try:
-                inner = [each for outer in level.values() for each in self._inside(outer)]
+                inner = [schema for outer in level.values() for schema in self._inside(outer)]
             except UnsupportedError:
                 return False
             seen |= level.keys()
-            level = {each.path: each for each in inner if each.path not in seen}
+            level = {schema.path: schema for schema in inner if schema.path not in seen}
         return True
 
     def _inside(self, place: Place) -> list[Place]:
@@ -195,12 +195,12 @@ class Expander:
         if not isinstance(place.schema, Mapping):
             return []
         self.negative(place)
-        found = [self.references.resolve(place)] if "$ref" in place.schema else []
-        found += [place.at("properties", name) for name in place.schema.get("properties", ())]
-        found += [place.at(name) for name in ("items", "additionalProperties") if name in place.schema]
+        inside = [self.references.resolve(place)] if "$ref" in place.schema else []
+        inside += [place.at("properties", name) for name in place.schema.get("properties", ())]
+        inside += [place.at(name) for name in ("items", "additionalProperties") if name in place.schema]
         for name in ("allOf", "anyOf", "oneOf"):
-            found += place.all_at(name) if name in place.schema else []
-        return found
+            inside += place.all_at(name) if name in place.schema else []
+        return inside
 
     def _without(self, place: Place, name: str) -> Forms:
         return self.positive(place.made(f"without {name}", {"properties": {name: False}}), False)
@@ -231,28 +231,28 @@ class Expander:
         schema = place.schema
         if "$ref" in schema and place.is_old:
             return self.negative(self.references.resolve(place))
-        found: list[Forms] = list(opposites(place))
+        several: list[Forms] = list(opposites(place))
         if "$ref" in schema:
-            found.append(self.negative(self.references.resolve(place)))
+            several.append(self.negative(self.references.resolve(place)))
         for name in ("const", "enum"):
             if name in schema:
-                found.append(self._none_of(place, name))
+                several.append(self._none_of(place, name))
         if "allOf" in schema:
-            found += [self.negative(inner) for inner in place.all_at("allOf")]
+            several += [self.negative(inner) for inner in place.all_at("allOf")]
         if "anyOf" in schema:
-            found.append(self._all_rejected(place, place.all_at("anyOf")))
+            several.append(self._all_rejected(place, place.all_at("anyOf")))
         if "oneOf" in schema:
             options = place.all_at("oneOf")
-            found.append(self._all_rejected(place, options))
+            several.append(self._all_rejected(place, options))
             for index, option in enumerate(options):
                 for other in options[:index]:
                     two = self._both(place, self.positive(option, False), self.positive(other, False))
-                    found.append(two)
+                    several.append(two)
         if "not" in schema:
-            found.append(self.positive(place.at("not"), False))
+            several.append(self.positive(place.at("not"), False))
         if "if" in schema and {"then", "else"} & schema.keys():
-            found += self._broken_branches(place)
-        return either(found)
+            several += self._broken_branches(place)
+        return either(several)
 
     def _all_rejected(self, place: Place, options: list[Place]) -> Forms:
         forms = ALL

@@ -23,7 +23,7 @@ class LookAhead:
 
 def look_aheads(pattern: str) -> tuple[list[LookAhead], str]:
     """Return the look-aheads after ^, and the pattern without them."""
-    found: list[LookAhead] = []
+    looks: list[LookAhead] = []
     at = 1
     while pattern.startswith("^") and pattern.startswith(("(?=", "(?!"), at):
         end = next((i for i, sign, depth in _signs(pattern, at) if sign == ")" and depth == 0), None)
@@ -37,14 +37,14 @@ def look_aheads(pattern: str) -> tuple[list[LookAhead], str]:
             raise GrammarError(
                 f"regex {pattern!r}: $ ends one alternative of a look-ahead; put these in a group"
             )
-        found.append(LookAhead(f"^(?:{inner[:-1]})$" if to_end else f"^(?:{inner})", pattern[at + 2] == "="))
+        looks.append(LookAhead(f"^(?:{inner[:-1]})$" if to_end else f"^(?:{inner})", pattern[at + 2] == "="))
         at = end + 1
-    if not found:
+    if not looks:
         return [], pattern
     rest = pattern[at:]
     if any(sign == "|" and depth == 0 for _, sign, depth in _signs(rest, 0)):
         raise GrammarError(f"regex {pattern!r}: a look-ahead before alternatives; put these in a group")
-    return found, f"^{rest}"
+    return looks, f"^{rest}"
 
 
 def _signs(pattern: str, start: int) -> Iterator[tuple[int, str, int]]:

@@ -92,8 +92,8 @@ def is_never(schemas: Places) -> bool:
 
 def _applies(members: Members, name: str) -> bool:
     names = members.names
-    found = name in names.names or any(name in pattern_of(*pattern) for pattern in names.patterns)
-    return found is not names.inverted
+    is_named = name in names.names or any(name in pattern_of(*pattern) for pattern in names.patterns)
+    return is_named is not names.inverted
 
 
 @lru_cache(maxsize=256)
@@ -110,8 +110,8 @@ def _others(shape: Object, path: str, names: Language | None) -> Iterator[tuple[
         raise UnsupportedError(path, "patternProperties", why)
     listed = Language.of(Choice(tuple(map(literal, shape.names))))
     for size in range(len(patterns) + 1):
-        for found in combinations(patterns, size):
-            schemas = together(*(m.value for m in shape.members if _finds(m, found)))
+        for finders in combinations(patterns, size):
+            schemas = together(*(m.value for m in shape.members if _finds(m, finders)))
             if is_never(schemas):
                 continue
             if not patterns and not shape.names and names is None:
@@ -119,7 +119,7 @@ def _others(shape: Object, path: str, names: Language | None) -> Iterator[tuple[
                 continue
             language = (names or ANY_TEXT) - listed
             for pattern in patterns:
-                if pattern in found:
+                if pattern in finders:
                     language &= pattern_of(*pattern)
                 else:
                     language -= pattern_of(*pattern, widely=True)
@@ -127,9 +127,9 @@ def _others(shape: Object, path: str, names: Language | None) -> Iterator[tuple[
                 yield in_quotes(language.node()), schemas
 
 
-def _finds(members: Members, found: tuple[tuple[str, str], ...]) -> bool:
+def _finds(members: Members, finders: tuple[tuple[str, str], ...]) -> bool:
     """Whether an entry names the members that exactly these patterns find and that are not listed."""
-    return any(pattern in found for pattern in members.names.patterns) is not members.names.inverted
+    return any(pattern in finders for pattern in members.names.patterns) is not members.names.inverted
 
 
 def _body(members: list[Member], others: list[Node], shape: Object, path: str, layout: Layout) -> Node:

@@ -89,16 +89,16 @@ def limited(name: str, least: int, most: int) -> Node:
 @lru_cache(maxsize=1)
 def rules() -> Rules:
     """Return a full block and a shorter one of every part."""
-    found: Rules = {}
+    blocks: Rules = {}
     for kind, more, private in (("uri", "", ""), ("iri", UCS, PRIVATE)):
         extra = {
             "user": ":", "host": "", "first": "@", "path": ":@/", "query": ":@/?" + private, "fragment": ":@/?"
         }  # fmt: skip
         for part, characters in extra.items():
             character = parse(f"[{_unreserved(more)}{characters}]")
-            found[f"{kind}_{part}_full"] = _block(character, FULL, BLOCK, frozenset(range(FULL, BLOCK + 1)))
-            found[f"{kind}_{part}_rest"] = _block(character, FULL - 1, FULL - 1, frozenset(range(FULL)))
-    return found
+            blocks[f"{kind}_{part}_full"] = _block(character, FULL, BLOCK, frozenset(range(FULL, BLOCK + 1)))
+            blocks[f"{kind}_{part}_rest"] = _block(character, FULL - 1, FULL - 1, frozenset(range(FULL)))
+    return blocks
 
 
 def _block(character: Node, full: int, most: int, ends: frozenset[int]) -> Node:

@@ -25,8 +25,8 @@ Places = tuple[Place, ...]
 
 def together(*groups: Places) -> Places:
     """Return the schemas of all groups, each once, in an order of their own, without those that allow any value."""
-    found = {place.path: place for group in groups for place in group if place.schema not in (True, {})}
-    return tuple(found[path] for path in sorted(found))
+    by_path = {place.path: place for group in groups for place in group if place.schema not in (True, {})}
+    return tuple(by_path[path] for path in sorted(by_path))
 
 
 @dataclass(frozen=True)
@@ -241,19 +241,19 @@ NOTHING: Forms = {}
 
 def both(first: Forms, second: Forms) -> Forms:
     """Return the values that have both forms."""
-    found: Forms = {}
+    forms: Forms = {}
     for kind in ALL:
         pairs = [a.merged(b) for a in first.get(kind, ()) for b in second.get(kind, ())]
         if shapes := tuple(dict.fromkeys(shape for shape in pairs if shape is not None)):
-            found[kind] = shapes
-    return found
+            forms[kind] = shapes
+    return forms
 
 
 def either(several: Iterable[Forms]) -> Forms:
     """Return the values that have one of the forms."""
     listed = list(several)
-    found = {kind: [s for forms in listed for s in forms.get(kind, ())] for kind in ALL}
-    return {kind: _joined(kind, shapes) for kind, shapes in found.items() if shapes}
+    by_kind = {kind: [s for forms in listed for s in forms.get(kind, ())] for kind in ALL}
+    return {kind: _joined(kind, shapes) for kind, shapes in by_kind.items() if shapes}
 
 
 def _joined(kind: str, shapes: list[Shape]) -> tuple[Shape, ...]:

@@ -160,21 +160,21 @@ class SchemaCompiler:
 
     def _constants(self, places: Places) -> dict[str, Node] | None:
         """Return the nodes of all values that satisfy these schemas, by their text; None for others than constants."""
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         for shape in (s for shapes in self.expander.all_of(places).values() for s in shapes):
             match shape:
                 case Null():
-                    found["null"] = literal("null")
+                    nodes["null"] = literal("null")
                 case Boolean():
-                    found |= {str(value): literal(str(value).lower()) for value in shape.values}
+                    nodes |= {str(value): literal(str(value).lower()) for value in shape.values}
                 case String() if shape.among is not None and not shape.tests:
-                    found |= {f'"{text}': quoted(text) for text in shape.among}
+                    nodes |= {f'"{text}': quoted(text) for text in shape.among}
                 case Number() if shape.among is not None:
                     values = filter(shape.holds, shape.among)
-                    found |= {str(v): number_node(Number(among=frozenset({v}))) for v in values}
+                    nodes |= {str(v): number_node(Number(among=frozenset({v}))) for v in values}
                 case _:
                     return None
-        return found
+        return nodes
 
     def _anything(self, depth: int | None) -> Node:
         name = "any" if depth is None else f"any{depth}"

@@ -100,15 +100,15 @@ class Evidence:
 
 def rank_times(text: str) -> dict[str, list[float]]:
     """Return the times of each rank from a server's output: "rank 1: 8.5 ms of a step", in milliseconds."""
-    found: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     for rank, ms in re.findall(r"rank (\d+): ([\d.]+) ms of a step", text):
-        found.setdefault(rank, []).append(float(ms))
-    return found
+        times.setdefault(rank, []).append(float(ms))
+    return times
 
 
 def log_lines(text: str) -> tuple[dict[str, Any], ...]:
     """Return the last lines of a request log, without those of the probe and anything that is no line of one."""
-    found = []
+    entries = []
     for line in text.splitlines()[-MOST_LOGGED:]:
         try:
             entry = json.loads(line)
@@ -116,8 +116,8 @@ def log_lines(text: str) -> tuple[dict[str, Any], ...]:
             continue
         is_line = isinstance(entry, dict) and isinstance(entry.get("arrival"), int | float)
         if is_line and PROBE_ID not in str(entry.get("request_id")):
-            found.append({name: entry[name] for name in LOGGED if name in entry})
-    return tuple(found)
+            entries.append({name: entry[name] for name in LOGGED if name in entry})
+    return tuple(entries)
 
 
 def save(evidence: Evidence, path: Path) -> None:
@@ -138,7 +138,7 @@ def load(path: Path) -> Evidence:
             looks=_looks(content.pop("looks")),
             ended_at=float(content.pop("ended_at")),
             log=None if log is None else tuple(log),
-            probe=None if probe is None else tuple(Answer(**each) for each in probe),
+            probe=None if probe is None else tuple(Answer(**answer) for answer in probe),
             gateway=None if gateway is None else _gateway(gateway),
             ranks=content.pop("ranks"),
             label=content.pop("label"),
@@ -147,21 +147,21 @@ def load(path: Path) -> Evidence:
         raise EvidenceError(f"it was not written by prep diagnose --save ({error})") from None
 
 
-def _looks(found: Sequence[dict[str, Any]]) -> tuple[Look, ...]:
+def _looks(entries: Sequence[dict[str, Any]]) -> tuple[Look, ...]:
     looks = []
-    for each in found:
-        scrape = dict(each["scrape"])
+    for entry in entries:
+        scrape = dict(entry["scrape"])
         scrape["buckets"] = {
             name: {float(bound): count for bound, count in bounds.items()}
             for name, bounds in scrape["buckets"].items()
         }
         scrape["models"] = tuple(scrape["models"])
-        looks.append(Look(Scrape(**scrape), each["answer_s"], each["clock_s"]))
+        looks.append(Look(Scrape(**scrape), entry["answer_s"], entry["clock_s"]))
     return tuple(looks)
 
 
-def _gateway(found: dict[str, Any]) -> Gateway:
+def _gateway(content: dict[str, Any]) -> Gateway:
     replicas = tuple(
-        Replica(**(replica | {"looks": _looks(replica["looks"])})) for replica in found["replicas"]
+        Replica(**(replica | {"looks": _looks(replica["looks"])})) for replica in content["replicas"]
     )
-    return Gateway(**(found | {"replicas": replicas}))
+    return Gateway(**(content | {"replicas": replicas}))

@@ -34,16 +34,16 @@ class Between:
         return self.share(f"{histogram}_sum", f"{histogram}_count")
 
     def quantile(self, histogram: str, share: float) -> float | None:
-        before, after = (each.buckets.get(histogram, {}) for each in (self._first, self._last))
+        before, after = (scrape.buckets.get(histogram, {}) for scrape in (self._first, self._last))
         return quantile(
             {bound: max(0.0, count - before.get(bound, 0.0)) for bound, count in after.items()}, share
         )
 
     def tail(self, histogram: str, share: float) -> float | None:
         """Return a quantile; the mean if it lies in the first bucket, in which nothing tells values apart."""
-        found, mean = self.quantile(histogram, share), self.mean(histogram)
+        value, mean = self.quantile(histogram, share), self.mean(histogram)
         lowest = min(self._last.buckets.get(histogram, {}), default=0.0)
-        return mean if found is not None and found <= lowest else found
+        return mean if value is not None and value <= lowest else value
 
     def labelled(self, of: Callable[[Scrape], Mapping[str, float]]) -> dict[str, float]:
         before, after = of(self._first), of(self._last)
@@ -303,13 +303,13 @@ class Figures:
     def negative(self) -> tuple[str, ...]:
         """Durations that are negative, longer than 4 months, or longer than the whole request."""
         span = self._span
-        found = [
+        names = [
             name for name in TIMES if span.more(f"{name}_sum") < 0 or (span.mean(name) or 0.0) > ABSURD_S
         ]
         whole = max(span.mean(E2E) or 0.0, self.ttft or 0.0)
-        if not found and span.mean(E2E) is not None and (self.queue or 0.0) > 3 * whole:
-            found.append(QUEUE)
-        return tuple(name.removesuffix("_seconds") for name in found)
+        if not names and span.mean(E2E) is not None and (self.queue or 0.0) > 3 * whole:
+            names.append(QUEUE)
+        return tuple(name.removesuffix("_seconds") for name in names)
 
 
 def _is_stuck(pair: tuple[Scrape, Scrape]) -> bool:

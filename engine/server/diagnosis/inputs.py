@@ -81,7 +81,7 @@ class ProbeFigures:
     def of(cls, answers: Sequence[Answer]) -> ProbeFigures:
         good = [answer for answer in answers if not answer.error]
 
-        ids, texts = ([each.ttft for each in good if each.kind == kind] for kind in ("ids", "text"))
+        ids, texts = ([answer.ttft for answer in good if answer.kind == kind] for kind in ("ids", "text"))
         ends = [answer.finish_reason == "stop" for answer in good if answer.kind == "chat"]
         said = next((answer.error for answer in answers if answer.error), "")
         return cls(
@@ -131,8 +131,8 @@ class GatewayFigures:
         compared: dict[str, float | None] = {}
         for side, is_canary in (("canary", True), ("other", False)) if version else ():
             ours = [replica for replica in gateway.replicas if (replica.version == version) == is_canary]
-            sent, names = sum(each.num_requests for each in ours), [each.name for each in ours]
-            compared[f"{side}_failed"] = sum(each.num_failed for each in ours) / sent if sent else None
+            sent, names = sum(replica.num_requests for replica in ours), [replica.name for replica in ours]
+            compared[f"{side}_failed"] = sum(replica.num_failed for replica in ours) / sent if sent else None
             for what, histogram in (("ttft", TTFT), ("itl", ITL)):
                 compared[f"{side}_{what}"] = share(f"{histogram}_sum", f"{histogram}_count", names)
         return cls(
@@ -187,7 +187,7 @@ class Case:
             rank_gap=None if evidence.ranks is None else _rank_gap(evidence.ranks),
             was=Figures(baseline.looks) if baseline is not None and has_baseline else None,
             was_log=_log(baseline) if baseline is not None and has_baseline else None,
-            empty=frozenset(option for option, found in given.items() if found is not None),
+            empty=frozenset(option for option, value in given.items() if value is not None),
         )
 
 

@@ -66,7 +66,7 @@ def either(question: str, *replies: Reply) -> Reply:
     if held := next((reply for reply in replies if reply.holds), None):
         return Reply(question, f"{held.question} {held.value}", True, held.needs, held.is_sign)
     known = [reply for reply in replies if reply.holds is not None]
-    needs = tuple(dict.fromkeys(each for reply in replies if reply.holds is None for each in reply.needs))
+    needs = tuple(dict.fromkeys(need for reply in replies if reply.holds is None for need in reply.needs))
     value = "; ".join(f"{reply.question} {reply.value}" for reply in known) or "not measured"
     return Reply(question, value, None if needs or not known else False, needs)
 

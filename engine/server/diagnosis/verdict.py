@@ -106,8 +106,8 @@ def judge(case: Case) -> Diagnosis:
     A cause explains what comes after it. So a cause that holds is named only if no earlier one is open with a sign.
     """
     asked = [_Asked.of(rule, case) for rule in TREE]
-    first = next((index for index, each in enumerate(asked) if each.holds), None)
-    rivals = [each for each in asked[:first] if each.holds is None and each.has_sign]
+    first = next((index for index, cause in enumerate(asked) if cause.holds), None)
+    rivals = [cause for cause in asked[:first] if cause.holds is None and cause.has_sign]
     candidates = rivals + ([asked[first]] if rivals and first is not None else [])
     named = asked[first] if first is not None and not rivals else None
     runner_up = None if named is None else _runner_up(named, asked)
@@ -142,9 +142,9 @@ def _texts(replies: list[Reply]) -> tuple[str, ...]:
 def _runner_up(named: _Asked, asked: list[_Asked]) -> _Asked | None:
     """Return the cause that fits best after the named one."""
     shares = {
-        index: sum(bool(reply.holds) for reply in each.replies) / len(each.replies)
-        for index, each in enumerate(asked)
-        if each is not named
+        index: sum(bool(reply.holds) for reply in cause.replies) / len(cause.replies)
+        for index, cause in enumerate(asked)
+        if cause is not named
     }
     best = max(shares, key=lambda index: shares[index])
     return asked[best] if shares[best] else None

@@ -66,18 +66,18 @@ def check_vllm(words: list[str]) -> None:
 
 def extract(vllm: Path) -> list[str]:
     """Return the options of `vllm serve` in the source of a vLLM package."""
-    found: set[str] = set()
+    options: set[str] = set()
     for source in _SOURCES:
         tree = ast.parse((vllm / source).read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
-                found.update(_names(node))
+                options.update(_names(node))
             if isinstance(node, ast.ClassDef) and node.name.endswith("FrontendArgs"):
-                fields = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
-                found.update(
+                fields = [statement.target for statement in node.body if isinstance(statement, ast.AnnAssign)]
+                options.update(
                     f"--{field.id.replace('_', '-')}" for field in fields if isinstance(field, ast.Name)
                 )
-    return sorted(found)
+    return sorted(options)
 
 
 def _names(call: ast.Call) -> Iterator[str]:
