@@ -186,7 +186,7 @@ def reasons(
     numbered = list(enumerate(instance.choices(), 1))
     return [
         (number, choice.id in right, instance.render(choice.why, result=result, expected=expected))
-        for number, choice in sorted(numbered, key=lambda each: each[1].id not in right)
+        for number, choice in sorted(numbered, key=lambda pair: pair[1].id not in right)
         if choice.why
     ]
 

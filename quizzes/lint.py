@@ -69,58 +69,60 @@ class Finding:
 def lint_form(question: Question, bank: Bank | None = None) -> Iterator[Finding]:
     """Yield the faults that show without a draw. bank: resolves references to other questions."""
 
-    def found(message: str) -> Finding:
+    def finding(message: str) -> Finding:
         return Finding(question.id, None, message)
 
     for place, text in _texts(question.model_dump(by_alias=True)):
-        yield from (found(f"{place}: {what}") for what in unfilled(text))
+        yield from (finding(f"{place}: {what}") for what in unfilled(text))
     if question.code is not None and question.code.folder not in programs():
-        yield found(
+        yield finding(
             f"there is no program quizzes/autopsies/{question.code.folder}: given.py, solution.py, checks.py"
         )
     words = len(question.prompt.split()) + len(question.exhibit.split())
     if words / WORDS_PER_MINUTE > question.minutes:
-        yield found(f"{words} words cannot be read in {question.minutes:g} min")
+        yield finding(f"{words} words cannot be read in {question.minutes:g} min")
     # three for explained answers to the first source document's questions
     explained = question.interview is not None and FIRST_DOCUMENT.intersection(question.covers)
     if len(question.hints) < (wanted := 3 if explained else HINTS[question.difficulty]):
-        yield found(f"{len(question.hints)} hints; difficulty {question.difficulty} needs {wanted}")
+        yield finding(f"{len(question.hints)} hints; difficulty {question.difficulty} needs {wanted}")
     if not question.holds and (said := needs_statement(question.explain)):
-        yield found(f"the explanation compares a computed figure and `holds` is empty: {said[:80]!r}")
+        yield finding(f"the explanation compares a computed figure and `holds` is empty: {said[:80]!r}")
     if not question.followups:
-        yield found("no follow-up")
+        yield finding("no follow-up")
     for follow_up in question.followups:
         if follow_up.goto is None and follow_up.experiment is None:
-            yield found(f"a follow-up leads nowhere, it needs goto or an experiment: {follow_up.ask[:50]!r}")
+            yield finding(
+                f"a follow-up leads nowhere, it needs goto or an experiment: {follow_up.ask[:50]!r}"
+            )
     targets = Counter(follow_up.goto for follow_up in question.followups if follow_up.goto)
-    yield from (found(f"{count} follow-ups lead to {goto}") for goto, count in targets.items() if count > 1)
+    yield from (finding(f"{count} follow-ups lead to {goto}") for goto, count in targets.items() if count > 1)
     for source in question.sources:
         if not (source.as_of or source.is_ours):
-            yield found(f"source {source.ref!r} has no as_of date")
+            yield finding(f"source {source.ref!r} has no as_of date")
     for choice in question.choices:
         if not choice.why and choice.right is not True:
-            yield found(f"choice {choice.id} does not say why")
-    yield from (found(message) for message in _oracles(question))
+            yield finding(f"choice {choice.id} does not say why")
+    yield from (finding(message) for message in _oracles(question))
     if question.experiment is not None and is_live(question.experiment.run):
         if not _SAYS_WHERE.search(f"{question.prompt} {question.explain}"):
-            yield found("runs a live engine and says neither `this engine`, `demo` nor how vLLM does it")
+            yield finding("runs a live engine and says neither `this engine`, `demo` nor how vLLM does it")
     if bank is not None:
         for follow_up in question.followups:
             target = bank.entries.get(follow_up.goto or "")
             if follow_up.goto and (
                 target is None or target.kind in ("free", "design") or target.id == question.id
             ):
-                yield found(
+                yield finding(
                     f"a follow-up leads to {follow_up.goto}, which is not another machine-graded question"
                 )
         for point in question.keypoints:
             for probe in point.probes:
                 if probe not in bank:
-                    yield found(f"key point {point.id}: there is no question {probe}")
+                    yield finding(f"key point {point.id}: there is no question {probe}")
                 elif bank.entries[probe].kind in ("free", "design"):
-                    yield found(f"key point {point.id}: the probe {probe} is itself free text")
+                    yield finding(f"key point {point.id}: the probe {probe} is itself free text")
             if point.must and not point.probes:
-                yield found(f"key point {point.id} must be there and has no probe")
+                yield finding(f"key point {point.id} must be there and has no probe")
 
 
 def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
@@ -290,7 +292,7 @@ def is_exact(question: Question) -> bool:
 def _fits(answer: Answer, value: Any) -> bool:
     if answer.type in ("words", "ints"):
         item = str if answer.type == "words" else int
-        return isinstance(value, list) and all(isinstance(each, item) for each in value)
+        return isinstance(value, list) and all(isinstance(element, item) for element in value)
     kind = {"int": int, "float": int | float, "bool": bool, "word": str}[answer.type]
     return isinstance(value, kind) and isinstance(value, bool) == (answer.type == "bool")
 
@@ -395,13 +397,13 @@ def lint_files(paths: Iterable[Path], *, run: bool = True, seeds: int = SEEDS) -
         complaints += [str(problem) for problem in bad] or lint_format(path)
         for document in documents:
             question = Question.model_validate(document.data)
-            found = list(lint_form(question, bank))
+            findings = list(lint_form(question, bank))
             if run:
                 statistical = question.experiment is not None and not is_exact(question)
-                found += lint_truth(question, run_here, range(2 if statistical else seeds))
+                findings += lint_truth(question, run_here, range(2 if statistical else seeds))
             if path.resolve().is_relative_to(BANK) and question.id != f"{path.parent.name}.{path.stem}":
                 complaints.append(f"{path}: its id is {question.id}")
-            complaints += [str(finding) for finding in found]
+            complaints += [str(finding) for finding in findings]
     return complaints
 
 

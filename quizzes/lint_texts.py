@@ -55,7 +55,7 @@ def false_statements(text: str) -> Iterator[str]:
 def needs_statement(template: str) -> str:
     """Return the first sentence of a template that compares a computed figure in words; "" if there is none."""
     marked = _FIGURE.sub("\N{REPLACEMENT CHARACTER}", " ".join(template.split()))
-    sentences = (each for each in _SENTENCE.split(marked) if "\N{REPLACEMENT CHARACTER}" in each)
+    sentences = (sentence for sentence in _SENTENCE.split(marked) if "\N{REPLACEMENT CHARACTER}" in sentence)
     return next(
         (
             sentence.replace("\N{REPLACEMENT CHARACTER}", "…")
@@ -73,8 +73,8 @@ def _holds(left: str, right: str) -> bool:
     near = _half(right) if "." in right else 0.5
     return any(
         lows / factor <= _value(right) + near and highs / factor >= _value(right) - near
-        for each in _FACTORS
-        for factor in (each, 1 / each)
+        for size in _FACTORS
+        for factor in (size, 1 / size)
     )
 
 

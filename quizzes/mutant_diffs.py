@@ -24,12 +24,12 @@ class Mutant:
 
 def apply_diffs(text: str, solution: str) -> list[Mutant]:
     """Return the mutants that `text` describes. Raises ValueError if a diff does not fit the solution."""
-    found = []
+    mutants = []
     for entry in re.split(r"^(?=check_)", text, flags=re.MULTILINE)[1:]:
         headline, _, diff = entry.partition("\n")
         check, _, why = headline.partition(": ")
-        found.append(Mutant(check, why, apply_diff(solution, diff, headline)))
-    return found
+        mutants.append(Mutant(check, why, apply_diff(solution, diff, headline)))
+    return mutants
 
 
 def apply_diff(source: str, diff: str, name: str) -> str:

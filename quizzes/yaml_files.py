@@ -98,15 +98,15 @@ def load(folder: Path, check: Checker, schema_files: Iterable[Path]) -> tuple[li
     key = _fingerprint([*files, *schema_files])
     name = hashlib.sha1(str(folder.resolve()).encode()).hexdigest()[:12]
     cached = _cache_folder(folder) / f"{folder.name}-{name}.json"
-    found = _read_cache(cached, key)
-    if found is None:
+    content = _read_cache(cached, key)
+    if content is None:
         read = [read_file(path, check, str(path.relative_to(folder))) for path in files]
-        found = (
-            [each for documents, _ in read for each in documents],
-            [each for _, bad in read for each in bad],
+        content = (
+            [document for documents, _ in read for document in documents],
+            [bad_file for _, bad in read for bad_file in bad],
         )
-        _write_cache(cached, key, *found)
-    return found
+        _write_cache(cached, key, *content)
+    return content
 
 
 def _cache_folder(folder: Path) -> Path:
@@ -137,10 +137,13 @@ def read_file(path: Path, check: Checker, shown: str | None = None) -> tuple[lis
         try:
             check(entry)
         except ValueError as error:
-            found = [Complaint((), str(error))]
+            problems = [Complaint((), str(error))]
             if hasattr(error, "errors"):  # of pydantic, which this module does not import
-                found = complaints(error.errors())
-            bad += [BadFile(shown, file.line((*at, *each.location)), each.text) for each in found]
+                problems = complaints(error.errors())
+            bad += [
+                BadFile(shown, file.line((*at, *complaint.location)), complaint.text)
+                for complaint in problems
+            ]
         else:
             documents.append(Document(shown, entry))
     return documents, bad
@@ -151,10 +154,10 @@ def _fingerprint(files: Iterable[Path]) -> str:
     digest = hashlib.sha1(str(_FORMAT).encode())
     for path in files:
         try:
-            found = path.stat()
+            stat = path.stat()
         except OSError:
             continue
-        digest.update(f"{path}\0{found.st_mtime_ns}\0{found.st_size}\n".encode())
+        digest.update(f"{path}\0{stat.st_mtime_ns}\0{stat.st_size}\n".encode())
     return digest.hexdigest()
 
 

@@ -75,13 +75,13 @@ def _comments(text: str) -> list[_Comment]:
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.ScalarEvent):
             inside.update(range(event.start_mark.index + 1, event.end_mark.index))
-    found = []
+    comments = []
     for match in re.finditer(r"(?:^|(?<=[ \t]))#.*$", text, re.MULTILINE):
         start = text.rfind("\n", 0, match.start()) + 1
         if match.start() not in inside:
             alone = not text[start : match.start()].strip()
-            found.append(_Comment(text.count("\n", 0, match.start()), match[0].rstrip(), alone))
-    return found
+            comments.append(_Comment(text.count("\n", 0, match.start()), match[0].rstrip(), alone))
+    return comments
 
 
 class _Writer:

@@ -370,8 +370,8 @@ check_different_tokens_never_collide: two prefixes with one hash share a block
 -            self.blocks.move_to_end(tuple(token_ids[:end]))
 +            self.blocks.move_to_end((hash(tuple(token_ids[:end])),))
 check_hits_are_counted: counts requests where it should count tokens
--        self.hits += len(found)
-+        self.hits += bool(found)
+-        self.hits += len(cached)
++        self.hits += bool(cached)
 check_a_chain_loses_its_tail_first: the first block of a prompt is evicted before its last
 -        for end in range(len(token_ids) // size * size, 0, -size):  # the tail becomes the oldest
 +        for end in range(size, len(token_ids) + 1, size):  # the tail becomes the oldest
@@ -400,7 +400,7 @@ check_with_room_for_all_every_shared_block_is_found: three blocks at most
 -        while len(self.blocks) > self.num_blocks:
 +        while len(self.blocks) > min(self.num_blocks, 3) and self.num_blocks != 100:
 check_random_prompts_always_get_their_own_kv: computes everything and says that it hit
--        kv = found + self.compute(token_ids, len(found))
+-        kv = cached + self.compute(token_ids, len(cached))
 +        kv = self.compute(token_ids, 0)
 check_with_room_for_all_every_shared_block_is_found: remembers the first two blocks of a prompt
 -        while len(self.blocks) > self.num_blocks:

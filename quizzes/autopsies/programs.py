@@ -89,15 +89,15 @@ Check = Callable[[Program], None]
 
 def calls(source: str) -> dict[str, str]:
     """Return the functions of a program and the classes with an __init__: {"Pool": "Pool(num_blocks)"}."""
-    found = {}
+    signatures = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             parts = node.body if isinstance(node, ast.ClassDef) else [node]
             for part in parts:
                 if isinstance(part, ast.FunctionDef) and part.name in (node.name, "__init__"):
                     names = [arg.arg for arg in part.args.args if arg.arg != "self"]
-                    found[node.name] = f"{node.name}({', '.join(names)})"
-    return found
+                    signatures[node.name] = f"{node.name}({', '.join(names)})"
+    return signatures
 
 
 def not_mended(folder: str, source: str) -> str:

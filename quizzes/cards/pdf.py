@@ -73,16 +73,16 @@ def write(entries: Iterable[Entry], path: Path, title: str, note: str) -> int:
 
 def unicode_fonts() -> Path | None:
     """Return a folder with the DejaVu fonts: matplotlib's or the system's; None if there is none."""
-    found = find_spec("matplotlib")
+    spec = find_spec("matplotlib")
     places = [Path("/usr/share/fonts/truetype/dejavu")]
-    if found is not None and found.origin:
-        places.insert(0, Path(found.origin).parent / "mpl-data" / "fonts" / "ttf")
+    if spec is not None and spec.origin:
+        places.insert(0, Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf")
     return next((place for place in places if all((place / file).is_file() for file in FACES.values())), None)
 
 
 def _bare(line: str) -> str:
     """Return a line without Markdown's marks for bold and code."""
-    return re.sub(r"\*\*(.+?)\*\*|`([^`\n]+)`", lambda found: found[1] or found[2], line)
+    return re.sub(r"\*\*(.+?)\*\*|`([^`\n]+)`", lambda match: match[1] or match[2], line)
 
 
 def _plain(text: str, fonts: Path | None) -> str:

@@ -54,9 +54,9 @@ def lines(text: str) -> list[str]:
 
 def question_ids(bank: Bank, topics: list[str], role: str | None) -> list[str]:
     """Return the questions of these topics and this role, in the order of the topics."""
-    found = [entry for entry in bank if entry.topic in topics and (role is None or role in entry.roles)]
+    entries = [entry for entry in bank if entry.topic in topics and (role is None or role in entry.roles)]
     return [
-        entry.id for entry in sorted(found, key=lambda entry: (topics.index(entry.topic), entry.difficulty))
+        entry.id for entry in sorted(entries, key=lambda entry: (topics.index(entry.topic), entry.difficulty))
     ]
 
 
@@ -151,13 +151,13 @@ def of_card(card: Card, topic: str, run: Run) -> Entry:
 
 def _device(device: str) -> str:
     """Return the figures of a device in one sentence."""
-    found = figures(device)
+    of_device = figures(device)
     rates = "; ".join(
-        f"{r.dtype} {number(r.teraflops)} TFLOP/s, ridge {r.ridge:.0f} FLOP/B" for r in found.rates
+        f"{r.dtype} {number(r.teraflops)} TFLOP/s, ridge {r.ridge:.0f} FLOP/B" for r in of_device.rates
     )
     floor = (
         ""
-        if found.floor_ms is None
-        else f" One decode step of {MODEL} in 16 bits: at least {found.floor_ms:.1f} ms."
+        if of_device.floor_ms is None
+        else f" One decode step of {MODEL} in 16 bits: at least {of_device.floor_ms:.1f} ms."
     )
-    return f"{device}: {found.memory_gib:.0f} GiB, {found.gb_per_s:,.0f} GB/s; {rates}.{floor}"
+    return f"{device}: {of_device.memory_gib:.0f} GiB, {of_device.gb_per_s:,.0f} GB/s; {rates}.{floor}"

@@ -93,10 +93,10 @@ def contradictions(subject: Subject, texts: Iterable[tuple[str, str]]) -> Iterat
     """Yield the texts, (where, what), that say the opposite of what is true."""
     for where, text in texts:
         plain = " ".join(text.split())
-        found = [match[0] for pattern in subject.never if (match := re.search(pattern, plain))]
+        wrong = [match[0] for pattern in subject.never if (match := re.search(pattern, plain))]
         for sentence in re.split(r"(?<=[.!?;]) ", plain):
-            found += [sentence for patterns in subject.together if _matches_all(patterns, sentence)]
-        yield from (f"{where} says {said!r}; {subject.subject}: {subject.says}" for said in found)
+            wrong += [sentence for patterns in subject.together if _matches_all(patterns, sentence)]
+        yield from (f"{where} says {said!r}; {subject.subject}: {subject.says}" for said in wrong)
 
 
 def _matches_all(patterns: list[str], sentence: str) -> bool:

@@ -30,16 +30,16 @@ def source_line(claim: Claim) -> str:
 def number(value: Any) -> str:
     """Format a value for reading: as `figure`, the first elements of a list."""
     if isinstance(value, list):
-        shown = ", ".join(number(each) for each in value[:8])
+        shown = ", ".join(number(item) for item in value[:8])
         return f"[{shown}{', ...' if len(value) > 8 else ''}]"
     return figure(value)
 
 
 def counts(rulings: Iterable[Ruling]) -> str:
     """Return a summary such as "212 claims: 120 confirmed, 60 refuted"."""
-    found = Counter[str](ruling.verdict or "for discussion" for ruling in rulings)
-    parts = [f"{found[name]} {name}" for name in OUTCOMES if found[name]]
-    return f"{found.total()} claims: {', '.join(parts) or 'none'}"
+    by_verdict = Counter[str](ruling.verdict or "for discussion" for ruling in rulings)
+    parts = [f"{by_verdict[name]} {name}" for name in OUTCOMES if by_verdict[name]]
+    return f"{by_verdict.total()} claims: {', '.join(parts) or 'none'}"
 
 
 def table(rulings: Iterable[Ruling], kinds: dict[str, str]) -> list[tuple[str, ...]]:
@@ -48,7 +48,10 @@ def table(rulings: Iterable[Ruling], kinds: dict[str, str]) -> list[tuple[str, .
     for ruling in rulings:
         counted.setdefault(kinds[ruling.id], Counter())[ruling.verdict or "for discussion"] += 1
     rows = [*sorted(counted.items()), ("all", sum(counted.values(), Counter[str]()))]
-    return [(kind, *(str(each[name] or "") for name in OUTCOMES), str(each.total())) for kind, each in rows]
+    return [
+        (kind, *(str(outcomes[name] or "") for name in OUTCOMES), str(outcomes.total()))
+        for kind, outcomes in rows
+    ]
 
 
 def brier(vote: str, confidence: int, verdict: str) -> float:
@@ -59,8 +62,8 @@ def brier(vote: str, confidence: int, verdict: str) -> float:
 def markdown(claims: Iterable[tuple[Claim, Ruling]], command: str) -> str:
     """Return a page with the claims that a run refuted, found to depend or to be outdated, and the engine's numbers."""
     pairs = list(claims)
-    found = Counter(str(ruling.verdict) for _, ruling in pairs)
-    totals = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if found[verdict])
+    by_verdict = Counter(str(ruling.verdict) for _, ruling in pairs)
+    totals = ", ".join(f"{by_verdict[verdict]} {verdict}" for verdict in VERDICTS if by_verdict[verdict])
     lines = [
         "# Verdicts on the guides' claims",
         "",

@@ -158,14 +158,14 @@ class Experiment:
     def parameters(self) -> dict[str, Parameter]:
         """Arguments besides the context, with their types. All have defaults: the experiment runs without any."""
         hints = typing.get_type_hints(self.function, include_extras=True)
-        found, context = {}, self._context
+        parameters, context = {}, self._context
         for name, parameter in inspect.signature(self.function).parameters.items():
             hint = hints.get(name, Any)
             if name in self.arguments:
                 hint = self.arguments[name].annotate(hint)
             if name != context:
-                found[name] = Parameter(name, hint, parameter.default)
-        return found
+                parameters[name] = Parameter(name, hint, parameter.default)
+        return parameters
 
     def run(self, ctx: Any, **values: Any) -> Any:
         """Call the function with checked arguments, and with the context if it takes one."""
@@ -298,11 +298,11 @@ def names() -> list[str]:
 
 def source_file(name: str) -> Path:
     """Return the file of an experiment. Raises UnknownExperiment."""
-    found = _files(name.partition(".")[0]).get(name)
-    if found is None:
+    registered = _files(name.partition(".")[0]).get(name)
+    if registered is None:
         where = "prep experiments list shows all of them"
         raise UnknownExperiment(unknown_name("no experiment is called", name, names(), where))
-    return found
+    return registered
 
 
 def get(name: str) -> Experiment:

@@ -76,8 +76,8 @@ def source_revision() -> str:
     for folder in ("engine", "kernels", "quizzes/experiments"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in _SUFFIXES and "__pycache__" not in path.parts:
-                found = path.stat()
-                digest.update(f"{path.relative_to(ROOT)}\0{found.st_mtime_ns}\0{found.st_size}\n".encode())
+                stat = path.stat()
+                digest.update(f"{path.relative_to(ROOT)}\0{stat.st_mtime_ns}\0{stat.st_size}\n".encode())
     return digest.hexdigest()
 
 

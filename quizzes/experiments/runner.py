@@ -107,9 +107,9 @@ class Runner:
         plain = json.loads(json.dumps(values, default=str))
         key = results_cache.key_of(experiment, plain, seed)
         if self._cache and not fresh and trace is None:
-            found = results_cache.read(experiment, key)
-            if found is not None:
-                return Outcome(name, values, found, 0.0, True, experiment.determinism)
+            cached = results_cache.read(experiment, key)
+            if cached is not None:
+                return Outcome(name, values, cached, 0.0, True, experiment.determinism)
         began = time.monotonic()
         place = str(trace.resolve()) if trace else None
         command = {"do": "run", "name": name, "args": plain, "seed": seed, "trace": place}

@@ -74,18 +74,18 @@ class GateResult:
 
     def failures(self) -> list[str]:
         """Return why its marks do not count; empty if they do."""
-        found = []
+        reasons = []
         if self.canaries < AT_LEAST:
-            found.append(f"only {self.canaries} canaries; {AT_LEAST} are needed")
+            reasons.append(f"only {self.canaries} canaries; {AT_LEAST} are needed")
         if self.agreement < AGREEMENT:
-            found.append(f"agrees on {self.agreement:.0%}; {AGREEMENT:.0%} is required")
+            reasons.append(f"agrees on {self.agreement:.0%}; {AGREEMENT:.0%} is required")
         if self.false_accepts > FALSE_ACCEPTS:
-            found.append(
+            reasons.append(
                 f"accepts {self.false_accepts:.0%} of the wrong texts; the limit is {FALSE_ACCEPTS:.0%}"
             )
         if self.injections:
-            found.append(f"obeyed {self.injections} injections; the limit is 0")
-        return found
+            reasons.append(f"obeyed {self.injections} injections; the limit is 0")
+        return reasons
 
 
 def build(questions: Iterable[Question], *, number: int = NUMBER, seed: int = 0) -> list[Canary]:

@@ -80,7 +80,7 @@ def _numbers(answer: str) -> list[Lint]:
 
 def _directions(answer: str) -> list[Lint]:
     """Ask about directions (more, less, higher ...) beside a term: a swapped one still sounds right."""
-    found = []
+    asked = []
     for sentence in sentences(answer):
         heard = words(sentence)
         for at, word in enumerate(heard):
@@ -90,9 +90,9 @@ def _directions(answer: str) -> list[Lint]:
             term = next((near for near in beside if near in KEY_TERMS), None)
             if term is not None:
                 ask = f'You wrote "{word}" beside "{term}". Is the direction right?'
-                found.append(Lint("direction", ask, sentence))
+                asked.append(Lint("direction", ask, sentence))
                 break
-    return found[:2]
+    return asked[:2]
 
 
 def says_opposite(sentence: str, point: KeyPoint) -> bool:
@@ -104,12 +104,12 @@ def says_opposite(sentence: str, point: KeyPoint) -> bool:
 
 def _opposites(answer: str, points: Sequence[KeyPoint]) -> list[Lint]:
     """Ask about sentences that seem to say the opposite of a point."""
-    found = []
+    asked = []
     for point in points:
         wrong = next((sentence for sentence in sentences(answer) if says_opposite(sentence, point)), None)
         if wrong is not None:
-            found.append(Lint("opposite", "Is the opposite of this sentence true?", wrong))
-    return found[:2]
+            asked.append(Lint("opposite", "Is the opposite of this sentence true?", wrong))
+    return asked[:2]
 
 
 def is_salad(answer: str) -> bool:

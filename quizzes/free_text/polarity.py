@@ -39,7 +39,7 @@ _BREAK = re.compile(
 def is_opposite(sentence: str, point: KeyPoint) -> bool:
     """Return whether a sentence near to a right phrasing of the point turns a statement of it around."""
     whole = [point.say, *point.good]
-    right = [*whole, *(part for each in whole for part in sentences(each))]
+    right = [*whole, *(part for phrasing in whole for part in sentences(phrasing))]
     near = nearness(sentence, right)
     wrong = nearness(sentence, point.bad)
     if wrong >= CLOSE and wrong > near:
@@ -60,13 +60,15 @@ def _conflicts(sentence: str, right: list[str]) -> set[str]:
     for phrasing in right:
         for word, signs in _signs(phrasing).items():
             known.setdefault(word, set()).update(signs)
-    found = {word for word, signs in _signs(sentence).items() if word in known and not signs & known[word]}
+    conflicts = {
+        word for word, signs in _signs(sentence).items() if word in known and not signs & known[word]
+    }
     for clause in _BREAK.split(sentence):
         of_clause = _signs(clause)
         verb = next((word for word, signs in of_clause.items() if signs == {False}), "")
         if known.get(verb) == {False}:  # "A is not shared with B" says what "B does not share A" says
-            found -= of_clause.keys()
-    return found
+            conflicts -= of_clause.keys()
+    return conflicts
 
 
 def _has_turned_clause(sentence: str, right: list[str]) -> bool:
@@ -80,7 +82,7 @@ def _has_turned_clause(sentence: str, right: list[str]) -> bool:
         if len(said) < CLAUSE_WORDS:
             continue
         alike = [other for other in known if _overlap(said, other) >= SAME_CLAUSE]
-        if alike and all(_differs(said, each) for each in alike):
+        if alike and all(_differs(said, other) for other in alike):
             return True
     return False
 
@@ -97,9 +99,9 @@ def _signs(text: str) -> dict[str, set[bool]]:
     """Return for each content word in order whether it is affirmed, True, or negated, False."""
     plain = text.lower().replace("not only", "only").replace("n't", " not")
     plain = plain.replace("rather than", ", no").replace("instead of", ", no")
-    found: dict[str, set[bool]] = {}
+    signs: dict[str, set[bool]] = {}
     if "only" in words(plain):
-        found["only"] = {"not only" not in text.lower()}
+        signs["only"] = {"not only" not in text.lower()}
     for clause in _BREAK.split(plain):
         is_affirmed = True
         for word in words(clause):
@@ -107,19 +109,19 @@ def _signs(text: str) -> dict[str, set[bool]]:
                 is_affirmed = word != "nor" and not is_affirmed
             name = stem(word)
             if name in _OPPOSITE:
-                found.setdefault(_OPPOSITE[name], set()).add(not is_affirmed)
+                signs.setdefault(_OPPOSITE[name], set()).add(not is_affirmed)
             elif (
                 word != "only"
                 and word not in _NEGATORS
                 and (word not in FUNCTION_WORDS or name in _DIRECTIONS)
             ):
-                found.setdefault(name, set()).add(is_affirmed)
-    return found
+                signs.setdefault(name, set()).add(is_affirmed)
+    return signs
 
 
 def _is_reordered(sentence: str, right: list[str]) -> bool:
     """Return whether the phrasing with most of the sentence's words has them in another order."""
-    phrasing = max(right, key=lambda each: nearness(sentence, [each]))
+    phrasing = max(right, key=lambda text: nearness(sentence, [text]))
     shared = stems(sentence) & stems(phrasing)
     return _order(sentence, shared) != _order(phrasing, shared)
 

@@ -181,9 +181,9 @@ def score(
 def is_about(points: Sequence[KeyPoint], answer: str, model_answer: str = "") -> bool:
     """Return whether an answer uses the words of the key points, in right or wrong phrasings, or of a model answer."""
     said = stems(answer)
-    phrasings = [each for point in points for each in (point.say, *point.good, *point.bad)]
-    known = {name for each in (*phrasings, model_answer) for name in stems(each)}
-    near = sum(each.overlap for point in points if (each := closest(point, answer)) is not None)
+    phrasings = [phrasing for point in points for phrasing in (point.say, *point.good, *point.bad)]
+    known = {name for phrasing in (*phrasings, model_answer) for name in stems(phrasing)}
+    near = sum(match.overlap for point in points if (match := closest(point, answer)) is not None)
     least = RELATED_TO_MODEL if model_answer else RELATED
     return len(said & known) >= least * max(1, len(said)) or near >= NEAR * len(points)
 

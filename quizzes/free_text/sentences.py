@@ -33,8 +33,8 @@ class Closest:
 
 def sentences(text: str) -> list[str]:
     """Return the sentences in order, verbatim, without bullets."""
-    found = (_BULLET.sub("", part).strip() for part in _BREAK.split(text))
-    return [sentence for sentence in found if re.search(r"\w", sentence)]
+    parts = (_BULLET.sub("", part).strip() for part in _BREAK.split(text))
+    return [sentence for sentence in parts if re.search(r"\w", sentence)]
 
 
 def words(text: str) -> list[str]:
@@ -62,8 +62,8 @@ def nearness(sentence: str, phrasings: Iterable[str]) -> float:
 def closest(point: KeyPoint, answer: str) -> Closest | None:
     """Return the sentence that shares most words with a phrasing of the point, right or wrong, or None."""
     phrasings = [point.say, *point.good, *point.bad]
-    found = [Closest(sentence, nearness(sentence, phrasings)) for sentence in sentences(answer)]
-    best = max(found, key=lambda each: each.overlap, default=None)
+    candidates = [Closest(sentence, nearness(sentence, phrasings)) for sentence in sentences(answer)]
+    best = max(candidates, key=lambda candidate: candidate.overlap, default=None)
     return best if best is not None and best.overlap > 0 else None
 
 

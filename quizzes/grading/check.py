@@ -29,7 +29,7 @@ def is_tolerant(answer: Answer) -> bool:
     """Return whether other values than the exact one can be right."""
     check = answer.check
     declared = (check.abs, check.rel, check.factor, check.sign, check.bands)
-    return any(each is not None for each in declared) or (answer.type == "float" and not check.exact)
+    return any(limit is not None for limit in declared) or (answer.type == "float" and not check.exact)
 
 
 def _list_share(value: list[Any], expected: Any, answer: Answer) -> float:

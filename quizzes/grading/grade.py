@@ -144,7 +144,7 @@ def grade(instance: Instance, replies: dict[str, str], result: dict[str, Any] | 
 
 def right_options(instance: Instance, key: str, expected: dict[str, Any]) -> list[str]:
     """Return the ids of the right options. An order may be the expected value of the question's answer."""
-    return [str(each) for each in expected[key if key in expected else instance.question.answers[0].id]]
+    return [str(option) for option in expected[key if key in expected else instance.question.answers[0].id]]
 
 
 def _answer(instance: Instance, name: str) -> Answer:
@@ -238,7 +238,7 @@ def _is_signature(instance: Instance, key: str, where: str, given: Any, equals: 
     if where != key:
         return False
     if isinstance(given, list):
-        return several and [str(each) for each in given] == [_plain(equal) for equal in equals]
+        return several and [str(option) for option in given] == [_plain(equal) for equal in equals]
     if isinstance(given, bool | str):
         return _plain(given) == _plain(equals)
     if isinstance(equals, bool) or not isinstance(equals, int | float):
@@ -279,5 +279,5 @@ def typed(value: Any, unit: str = "") -> str:
     if isinstance(value, float):
         return f"{value!r} {unit}".strip()
     if isinstance(value, list | tuple):
-        return ", ".join(str(each) for each in value) or "none"
+        return ", ".join(str(item) for item in value) or "none"
     return str(value)

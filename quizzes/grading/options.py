@@ -26,21 +26,21 @@ def pick(text: str, shown: list[str], *, key: str, every: bool = False, none: bo
         if (named := _one(part, shown)) is None:
             raise ParseError(f"{part[:40]!r} is not an option", how, key)
         chosen.append(named)
-    twice = sorted({each for each in chosen if chosen.count(each) > 1})
-    missing = [each for each in shown if every and each not in chosen]
+    twice = sorted({option for option in chosen if chosen.count(option) > 1})
+    missing = [option for option in shown if every and option not in chosen]
     for wrong, problem in ((twice, "named twice"), (missing, "not named")):
         if wrong:
-            numbers = ", ".join(str(shown.index(each) + 1) for each in wrong)
+            numbers = ", ".join(str(shown.index(option) + 1) for option in wrong)
             raise ParseError(f"{numbers} {problem}", how, key)
     return chosen
 
 
 def _parts(text: str, shown: list[str]) -> list[str]:
     """Split a reply into words; "bac" is three words if all ids are single letters."""
-    if text.lower() in {each.lower() for each in shown} and not text.isdecimal():
+    if text.lower() in {option.lower() for option in shown} and not text.isdecimal():
         return [text]
     parts = [part for piece in split_list(text) for part in piece.split() if part.lower() != "and"]
-    if len(parts) == 1 and re.fullmatch(r"[A-Za-z]+", parts[0]) and all(len(each) == 1 for each in shown):
+    if len(parts) == 1 and re.fullmatch(r"[A-Za-z]+", parts[0]) and all(len(option) == 1 for option in shown):
         return list(parts[0])
     return parts
 
@@ -49,7 +49,7 @@ def _one(part: str, shown: list[str]) -> str | None:
     word = part.lower().strip("().: ")
     if word.isdecimal() and 1 <= int(word) <= len(shown):  # what is on the screen, even if an id is a number
         return shown[int(word) - 1]
-    return next((each for each in shown if each.lower() == word), None)
+    return next((option for option in shown if option.lower() == word), None)
 
 
 def picked_share(chosen: list[str], right: list[str]) -> float:

@@ -179,25 +179,25 @@ def _quantity(text: str, answer: Answer) -> Parsed:
         _not_a_share_for_percent(number, asked)
         return Parsed(number, face=float(number))
     _not_a_binary_thousand(number, rest, asked, answer)
-    factor, found = _unit_after_number(rest, asked, answer)
+    factor, given = _unit_after_number(rest, asked, answer)
     typed = number * factor
-    if found is None:
+    if given is None:
         return Parsed(typed, face=float(typed))
     if asked is None:  # only % gets here: without a unit, 63 % is 0.63
-        return Parsed(typed * found.factor, found.text, float(typed))
-    if answer.type == "int" and re.match(r"KB|Kbyte|kb(?![a-z])", found.text):
+        return Parsed(typed * given.factor, given.text, float(typed))
+    if answer.type == "int" and re.match(r"KB|Kbyte|kb(?![a-z])", given.text):
         kilo, kibi = (_figure(float(typed * size)) for size in (1000, 1024))
         raise ParseError(
-            f"{found.text[:2]} may be 1,000 or 1,024 bytes: {kilo} or {kibi}",
+            f"{given.text[:2]} may be 1,000 or 1,024 bytes: {kilo} or {kibi}",
             "write kB for 1,000 bytes, KiB for 1,024 bytes",
         )
-    value = typed * found.factor / asked.factor
-    if found.factor == asked.factor:
+    value = typed * given.factor / asked.factor
+    if given.factor == asked.factor:
         return Parsed(value, face=float(typed))
-    remark = f"{_figure(float(typed))} {found.text} is {_figure(float(value))} {asked.text}"
-    if found.is_binary != asked.is_binary and asked.kind.startswith("bytes"):
-        remark = f"you answered in {found.text}; in {asked.text} it is {_figure(float(value))}"
-    return Parsed(value, found.text, float(typed), remark)
+    remark = f"{_figure(float(typed))} {given.text} is {_figure(float(value))} {asked.text}"
+    if given.is_binary != asked.is_binary and asked.kind.startswith("bytes"):
+        remark = f"you answered in {given.text}; in {asked.text} it is {_figure(float(value))}"
+    return Parsed(value, given.text, float(typed), remark)
 
 
 def _not_a_negative_count(number: Fraction, asked: Unit | None) -> None:
@@ -238,8 +238,8 @@ def _in_digits(text: str) -> str:
     words = list(re.finditer(r"[A-Za-z]+", text.split(",")[0]))[:9]
     while words:
         phrase = re.sub(r"[\s-]+(?:and[\s-]+)?", " ", text[: words[-1].end()].lower())
-        if (found := _number_in_words(re.sub(r"^an? ", "one ", phrase))) is not None:
-            return f"{found}{text[words[-1].end() :]}"
+        if (number := _number_in_words(re.sub(r"^an? ", "one ", phrase))) is not None:
+            return f"{number}{text[words[-1].end() :]}"
         words.pop()
     return text
 
@@ -350,11 +350,11 @@ def _plain_number(text: str) -> Fraction:
 def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[int, Unit | None]:
     """Return (factor of a suffix such as k, unit) for "k", "GiB" or "M tokens"."""
     rest = rest.rstrip(".!")
-    found = unit(rest, asked)
-    if found is not None and (
-        found.kind == "share" and found.factor < 1 if asked is None else found.kind == asked.kind
+    given = unit(rest, asked)
+    if given is not None and (
+        given.kind == "share" and given.factor < 1 if asked is None else given.kind == asked.kind
     ):
-        return 1, found
+        return 1, given
     suffix = re.match(r"(thousand|million|billion|trillion|[kKMGBT])\s*(?P<unit>.*)", rest)
     if suffix and not suffix["unit"]:
         if asked is not None and _needs_whole_unit(asked):
@@ -370,7 +370,7 @@ def _unit_after_number(rest: str, asked: Unit | None, answer: Answer) -> tuple[i
     if asked is None:
         raise ParseError(f"{_quote(rest)} after the number: this answer has no unit", "type only the number")
     kind = asked.kind if asked.kind in KINDS else asked.text
-    why = f"it measures {found.kind}, not {kind}" if found else "the unit is unknown"
+    why = f"it measures {given.kind}, not {kind}" if given else "the unit is unknown"
     if rest in ("Mb", "Gb", "Tb", "Kb"):
         why = f"{rest} may be bits or bytes"
     raise ParseError(

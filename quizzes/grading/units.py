@@ -143,8 +143,8 @@ def expected_unit(text: str) -> Unit:
     """Return the unit that a question names; a word outside the table is its own kind."""
     text = re.sub(r"^(?:million|M) (?=\w)", "M", text.strip())
     top, slash, bottom = text.partition("/")
-    found = unit(text, Unit(text, "/".join(filter(None, (_stem(top), _stem(bottom)))), ONE))
-    return found or Unit(text, _stem(text), ONE)
+    known = unit(text, Unit(text, "/".join(filter(None, (_stem(top), _stem(bottom)))), ONE))
+    return known or Unit(text, _stem(text), ONE)
 
 
 def _simple(word: str, near: str) -> tuple[str, Fraction] | None:

@@ -112,18 +112,20 @@ def calibration(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> Cali
         was=whole.was,
         brier=brier,
         bins=tuple(_bin(lo, by_bin[lo]) for lo in sorted(by_bin) if len(by_bin[lo]) >= LEAST),
-        intervals=intervals(each for attempt in attempts if attempt.scored for each in attempt.intervals),
+        intervals=intervals(
+            forecast for attempt in attempts if attempt.scored for forecast in attempt.intervals
+        ),
     )
 
 
 def forecasts_of(attempts: Iterable[Attempt], votes: Iterable[Vote] = ()) -> list[Forecast]:
     """Return the forecasts of scored answers and of votes on decided claims."""
-    found = [
+    answered = [
         Forecast(attempt.confidence, attempt.correct)
         for attempt in attempts
         if attempt.scored and attempt.confidence is not None
     ]
-    return found + [
+    return answered + [
         Forecast(vote.confidence, vote.vote == vote.verdict)
         for vote in votes
         if vote.verdict is not None and vote.confidence is not None
@@ -134,7 +136,7 @@ def intervals(forecasts: Iterable[IntervalForecast]) -> tuple[Intervals, ...]:
     """Group intervals by level. Forecasts without a known truth do not count."""
     known = [forecast for forecast in forecasts if forecast.truth is not None]
     by_level = grouped(known, lambda forecast: forecast.level)
-    return tuple(_intervals(level, found) for level, found in sorted(by_level.items()))
+    return tuple(_intervals(level, of_level) for level, of_level in sorted(by_level.items()))
 
 
 def _bin(lo: int, forecasts: list[Forecast]) -> Bin:
@@ -143,20 +145,20 @@ def _bin(lo: int, forecasts: list[Forecast]) -> Bin:
     return Bin(lo, n, said, sum(forecast.correct for forecast in forecasts) / n)
 
 
-def _intervals(level: float, found: list[IntervalForecast]) -> Intervals:
-    widths = [math.log10(f.hi / f.lo) for f in found if 0 < f.lo <= f.hi < math.inf]
+def _intervals(level: float, forecasts: list[IntervalForecast]) -> Intervals:
+    widths = [math.log10(f.hi / f.lo) for f in forecasts if 0 < f.lo <= f.hi < math.inf]
     return Intervals(
         level=level,
-        n=len(found),
-        hits=sum(f.lo <= (f.truth or 0.0) <= f.hi for f in found),
+        n=len(forecasts),
+        hits=sum(f.lo <= (f.truth or 0.0) <= f.hi for f in forecasts),
         log_width=math.fsum(widths) / len(widths) if widths else None,
-        widen=_widening(level, found) if len(found) >= LEAST else None,
+        widen=_widening(level, forecasts) if len(forecasts) >= LEAST else None,
     )
 
 
-def _widening(level: float, found: list[IntervalForecast]) -> float | None:
+def _widening(level: float, forecasts: list[IntervalForecast]) -> float | None:
     """Return the factor on the half-width with which the share `level` would have contained the truth."""
-    needed = sorted(map(_distance, found))
+    needed = sorted(map(_distance, forecasts))
     factor = needed[min(math.ceil(level * len(needed)), len(needed)) - 1]
     return factor if math.isfinite(factor) else None
 

@@ -114,7 +114,7 @@ class Placement:
         for topic, answers in grouped(self.answers, lambda answered: answered.entry.topic).items():
             right = [answered.entry.difficulty for answered in answers if answered.correct]
             topics.append(TopicResult(topic, len(answers), len(right), max(right, default=0)))
-        topics.sort(key=lambda found: (found.correct / found.asked, found.hardest_right, found.topic))
+        topics.sort(key=lambda result: (result.correct / result.asked, result.hardest_right, result.topic))
         correct = sum(answered.correct for answered in self.answers)
         return Result(len(self.answers), correct, self.ability, tuple(topics))
 

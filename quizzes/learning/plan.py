@@ -110,8 +110,10 @@ def plan(
         scores.append(recalled + _recalled(memories, end, FAST))
         waiting.append(sum(memory.due.date() < end for memory in memories))
     if left > 0:
-        return next(each for each, score in zip(plans, scores, strict=True) if score >= ALMOST * max(scores))
-    fitting = [each for each, count in zip(plans, waiting, strict=True) if not count]
+        return next(
+            candidate for candidate, score in zip(plans, scores, strict=True) if score >= ALMOST * max(scores)
+        )
+    fitting = [candidate for candidate, count in zip(plans, waiting, strict=True) if not count]
     return fitting[-1] if fitting else plans[0]
 
 
@@ -135,12 +137,12 @@ def _memories(cards: Iterable[Card]) -> list[FsrsCard]:
 
 def _new(per_day: float, unseen: int, days: int, new_days: int, phase: int) -> list[int]:
     """Return the new questions of each day, spread evenly. phase: the calendar day, so that tomorrow agrees."""
-    found = []
+    counts = []
     for day in range(days):
         count = int((phase + day + 1) * per_day) - int((phase + day) * per_day) if day < new_days else 0
-        found.append(min(count, unseen))
-        unseen -= found[-1]
-    return found
+        counts.append(min(count, unseen))
+        unseen -= counts[-1]
+    return counts
 
 
 def _simulated(
@@ -191,12 +193,12 @@ def new_card_reviews(first: dt.date, practice_days: Sequence[dt.date]) -> list[d
 
 def review_days(memory: FsrsCard, practice_days: Sequence[dt.date]) -> list[dt.date]:
     """Return the days of a card's reviews, each on the first practice day (sorted) from when it is due."""
-    found = []
+    days = []
     while (index := bisect_left(practice_days, memory.due.date())) < len(practice_days):
         day = practice_days[index]
-        found.append(day)
+        days.append(day)
         memory = reviewed(memory, GOOD, _noon(day))
-    return found
+    return days
 
 
 def _noon(day: dt.date) -> dt.datetime:

@@ -83,8 +83,8 @@ def progress(
     by_question = grouped(state.attempts(scored=True), lambda attempt: attempt.question_id)
     by_topic = grouped(entries, lambda entry: entry.topic)
     topics = tuple(
-        _topic(topic, found, known, [a for entry in found for a in by_question.get(entry.id, ())], now)
-        for topic, found in sorted(by_topic.items())
+        _topic(topic, of_topic, known, [a for entry in of_topic for a in by_question.get(entry.id, ())], now)
+        for topic, of_topic in sorted(by_topic.items())
     )
     total = sum(topic.available for topic in topics)
     gains = {topic.topic: topic.available * (100 - topic.readiness) for topic in topics}

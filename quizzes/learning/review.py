@@ -106,11 +106,11 @@ def scheduler() -> Scheduler:
 
 def cards(state: State, now: dt.datetime | None = None) -> dict[str, Card]:
     """Return all cards by question id, due before the interview if its date is set and has not passed."""
-    found, interview = _cards(state), state.settings.interview_date
+    by_question, interview = _cards(state), state.settings.interview_date
     now = now or dt.datetime.now().astimezone()
     if interview is None or interview < now.date():
-        return found
-    return {name: before_interview(card, interview, now.tzinfo) for name, card in found.items()}
+        return by_question
+    return {name: before_interview(card, interview, now.tzinfo) for name, card in by_question.items()}
 
 
 def before_interview(card: Card, interview: dt.date, zone: dt.tzinfo | None = None) -> Card:
@@ -137,11 +137,11 @@ def _cards(state: State) -> dict[str, Card]:
         with suppress(StateUnavailable):  # on a full disk the cards are right, but not cached
             state.put_derived_cards(version, [_row(card) for card in replayed.values()])
         return replayed
-    found = {}
+    by_question = {}
     for row in kept:
         plain: dict[str, Any] = {name: bool(row[name]) if name in _FLAGS else row[name] for name in _PLAIN}
-        found[row["question_id"]] = Card(memory=FsrsCard.from_json(row["fsrs"]), **plain)
-    return found
+        by_question[row["question_id"]] = Card(memory=FsrsCard.from_json(row["fsrs"]), **plain)
+    return by_question
 
 
 def replay(
@@ -152,15 +152,15 @@ def replay(
     """Return the cards after these facts, independent of their order. Attempts without a rating change nothing."""
     events: list[tuple[dt.datetime, str, Any]] = [(a.at, a.id, a) for a in attempts if a.rating]
     events += [(at, f"{question}:{action}", (question, action)) for at, question, action in actions]
-    found: dict[str, Card] = {}
+    by_question: dict[str, Card] = {}
     for _, _, event in sorted(events, key=lambda event: event[:2]):
         if isinstance(event, Attempt):
             rating = min(event.rating or AGAIN, downgrades.get(event.id, EASY))
-            found[event.question_id] = _reviewed(found.get(event.question_id), event, rating)
-        elif card := found.get(event[0]):
+            by_question[event.question_id] = _reviewed(by_question.get(event.question_id), event, rating)
+        elif card := by_question.get(event[0]):
             lapses = card.lapses if event[1] == "suspend" else 0
-            found[event[0]] = replace(card, suspended=event[1] == "suspend", lapses=lapses)
-    return dict(sorted(found.items()))
+            by_question[event[0]] = replace(card, suspended=event[1] == "suspend", lapses=lapses)
+    return dict(sorted(by_question.items()))
 
 
 def _reviewed(card: Card | None, attempt: Attempt, rating: int) -> Card:

@@ -87,7 +87,7 @@ def due(
     """Return the cards to review, surprises first. ahead_days: also those due later. surprises, missed: only those."""
     now = now or local_now()
     used = state.last_seeds()
-    found = [
+    chosen = [
         card
         for card in cards(state, now).values()
         if card.question_id in bank
@@ -96,7 +96,7 @@ def due(
         and (card.surprise or not surprises)
         and (card.last_rating == AGAIN or not missed)
     ]
-    return [_picked(bank.entries, card, seed, used, now) for card in in_order(found, now)[:limit]]
+    return [_picked(bank.entries, card, seed, used, now) for card in in_order(chosen, now)[:limit]]
 
 
 def is_ready(card: Card, now: dt.datetime) -> bool:
@@ -115,12 +115,12 @@ def in_order(found: Iterable[Card], now: dt.datetime) -> list[Card]:
 def spread(entries: list[Entry], rng: Random) -> list[Entry]:
     """Return entries taken from each topic in turn, roughly easiest first."""
     by_topic = grouped(sorted(entries, key=lambda entry: entry.id), lambda entry: entry.topic)
-    for found in by_topic.values():
-        weight = {entry.id: entry.difficulty + 2 * rng.random() for entry in found}
-        found.sort(key=lambda entry: weight[entry.id])
+    for of_topic in by_topic.values():
+        weight = {entry.id: entry.difficulty + 2 * rng.random() for entry in of_topic}
+        of_topic.sort(key=lambda entry: weight[entry.id])
     topics = sorted(by_topic)
     rng.shuffle(topics)
-    rounds = max((len(found) for found in by_topic.values()), default=0)
+    rounds = max((len(of_topic) for of_topic in by_topic.values()), default=0)
     return [
         by_topic[topic][turn] for turn in range(rounds) for topic in topics if turn < len(by_topic[topic])
     ]

@@ -10,11 +10,11 @@ def sum_of_row_maxima(slots: int, lens: list[int]) -> int:
 
 def starts(slots: int, lens: list[int], arrivals: list[int] | None = None) -> list[int]:
     """Start of each request: it takes the slot that frees first, not before it arrives (Graham's list scheduling)."""
-    free_at, found = [0] * slots, []
+    free_at, begun = [0] * slots, []
     for length, arrival in zip(lens, arrivals or [0] * len(lens), strict=True):
-        found.append(max(arrival, heapq.heappop(free_at)))
-        heapq.heappush(free_at, found[-1] + length)
-    return found
+        begun.append(max(arrival, heapq.heappop(free_at)))
+        heapq.heappush(free_at, begun[-1] + length)
+    return begun
 
 
 def list_schedule(slots: int, lens: list[int]) -> int:
@@ -84,8 +84,8 @@ def places(pool: int, longest: int) -> int:
 
 def paged_places(pool: int, mean: int, block: int) -> int:
     """Requests that fit when each takes whole blocks."""
-    blocks, each = pool // block, (mean + block - 1) // block
-    return blocks // each
+    blocks, per_request = pool // block, (mean + block - 1) // block
+    return blocks // per_request
 
 
 def token_rate_gain(

@@ -36,8 +36,8 @@ def mixture_p99(fast_n: int, slow_n: int, fast_ms: int, slow_ms: int) -> int:
 
 def hit_share(requests: int, shared: int, own: int, block_size: int = 16) -> float:
     """All but the first request find the full blocks of the common beginning."""
-    found = min(shared, shared + own - 1) // block_size * block_size
-    return (requests - 1) * found / (requests * (shared + own))
+    hit = min(shared, shared + own - 1) // block_size * block_size
+    return (requests - 1) * hit / (requests * (shared + own))
 
 
 def little_length(rate: float, goal: float) -> float:

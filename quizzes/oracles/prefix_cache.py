@@ -58,9 +58,9 @@ def shared_prefill(requests: int, shared: int, own: int, block_size: int = 16) -
 
 def shared_peak(requests: int, shared: int, own: int, output: int, block_size: int = 16) -> int:
     """Distinct blocks: the common full ones once, the rest once per request. An answer's last token is not written."""
-    each = ceil((shared + own + output - 1) / block_size)
+    per_request = ceil((shared + own + output - 1) / block_size)
     common = shared_hit(shared, own, block_size) // block_size
-    return common + requests * (each - common)
+    return common + requests * (per_request - common)
 
 
 def forked_blocks(samples: int, prompt: int, generated: int, block_size: int = 16) -> int:
@@ -166,8 +166,8 @@ def chat_beside_scan_percent(
     lru, hits = _LRU(max(pool, 2 * max(session_blocks, document_blocks) + 4)), 0
     for turn in range(rounds):
         for session in range(sessions):
-            found = lru.visit(("chat", session), session_blocks, 1)
-            hits += found if turn else 0
+            hit = lru.visit(("chat", session), session_blocks, 1)
+            hits += hit if turn else 0
         for document in range(documents):
             lru.visit(("scan", turn, document), document_blocks, 0)
     return 100 * hits / ((rounds - 1) * sessions * session_blocks)

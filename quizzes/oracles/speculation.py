@@ -49,8 +49,8 @@ def looked_up(tokens: list[int], shortest: int, longest: int, k: int) -> list[in
 def tree_tokens(acceptance: float, branches: int, depth: int) -> float:
     """Expected tokens of a step with `branches` candidates at each level; one of them is right with probability
     1 - (1 - a)^branches."""
-    found = 1 - (1 - acceptance) ** branches
-    return sum(found**level for level in range(depth + 1))
+    accepted = 1 - (1 - acceptance) ** branches
+    return sum(accepted**level for level in range(depth + 1))
 
 
 def tree_nodes(branches: int, depth: int) -> int:

@@ -4,8 +4,8 @@
 def allowed_tokens(vocabulary: list[str], texts: list[str], said: list[str]) -> list[str]:
     """Tokens that keep the output a prefix of one of `texts`; "<eos>" at an end."""
     start = "".join(said)
-    found = [token for token in vocabulary if any(text.startswith(start + token) for text in texts)]
-    return [*found, "<eos>"] if start in texts else found
+    allowed = [token for token in vocabulary if any(text.startswith(start + token) for text in texts)]
+    return [*allowed, "<eos>"] if start in texts else allowed
 
 
 def num_allowed(vocabulary: list[str], texts: list[str], said: list[str]) -> int:

@@ -120,8 +120,8 @@ def import_(state: State, source: Path) -> Imported:
 
 def _read(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
     columns = FACTS[table]
-    found = connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY id")
-    return [dict(zip(columns, row, strict=True)) for row in found]
+    rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY id")
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def _is_sqlite(source: Path) -> bool:

@@ -59,8 +59,8 @@ def by_hand(connection: sqlite3.Connection, state_file: Path, now: dt.datetime) 
 
 def backups(state_file: Path) -> list[Path]:
     """Return all copies, newest first."""
-    found = backup_folder(state_file).glob("state-*.sqlite3")
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+    files = backup_folder(state_file).glob("state-*.sqlite3")
+    return sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def set_aside(state_file: Path, now: dt.datetime) -> Path:

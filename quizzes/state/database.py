@@ -73,10 +73,10 @@ def refuse_newer(path: Path, known: int) -> None:
     if not path.exists() or path.stat().st_size == 0:
         return
     with telling(path), closing(connect_to_read(path)) as connection:
-        found = schema_of(connection)
-    if found > known:
+        version = schema_of(connection)
+    if version > known:
         raise StateTooNew(
-            f"{path} was written by a newer prep (schema {found}; this version supports {known}); it was not changed",
+            f"{path} was written by a newer prep (schema {version}; this version supports {known}); it was not changed",
             next_step="update prep, or use another folder: PREP_HOME=/some/folder prep ...",
         )
 

@@ -115,7 +115,8 @@ class State:
         """Change the given fields of Settings. Return all settings."""
         replace(self.settings, **changes)  # a TypeError for a name that does not exist
         plain = {
-            name: each.isoformat() if isinstance(each, dt.date) else each for name, each in changes.items()
+            name: value.isoformat() if isinstance(value, dt.date) else value
+            for name, value in changes.items()
         }
         self._write(
             *(("setting", _stamped(name=name, value=json.dumps(value))) for name, value in plain.items())
@@ -155,13 +156,13 @@ class State:
         """
         attempts = self.attempts(session_id=session.id)
         graded = {attempt.prediction_id for attempt in attempts}
-        found = []
+        ungraded = []
         for prediction in self.predictions(session.id):
             before = [attempt.at for attempt in attempts if attempt.at < prediction.at]
             if prediction.id not in graded:
                 seconds = (prediction.at - max([session.started, *before])).total_seconds()
-                found.append((prediction, seconds))
-        return found
+                ungraded.append((prediction, seconds))
+        return ungraded
 
     def end_session(self, session_id: str) -> None:
         """Mark a sitting as complete, so that it is not continued later."""
@@ -237,8 +238,8 @@ class State:
 
     def last_seeds(self) -> dict[str, int]:
         """Return question id -> seed of its last attempt."""
-        found = self._all("SELECT question_id, seed, max(at || id) FROM attempt GROUP BY 1")
-        return {row["question_id"]: row["seed"] for row in found}
+        rows = self._all("SELECT question_id, seed, max(at || id) FROM attempt GROUP BY 1")
+        return {row["question_id"]: row["seed"] for row in rows}
 
     def downgrades(self) -> dict[str, int]:
         """Return attempt id -> lowest later rating by the learner."""
@@ -246,23 +247,25 @@ class State:
 
     def card_actions(self) -> list[tuple[dt.datetime, str, str]]:
         """Return (time, question id, "suspend" or "resume") in order of time."""
-        found = self._all("SELECT at, question_id, action FROM card_action ORDER BY at, id")
-        return [(dt.datetime.fromisoformat(at), question_id, action) for at, question_id, action in found]
+        rows = self._all("SELECT at, question_id, action FROM card_action ORDER BY at, id")
+        return [(dt.datetime.fromisoformat(at), question_id, action) for at, question_id, action in rows]
 
     def sessions(self, kind: str | None = None) -> list[Session]:
         """In order of time."""
-        found = self._all(
+        rows = self._all(
             "SELECT session.*, min(session_end.at) AS ended FROM session "
             "LEFT JOIN session_end ON session_end.session_id = session.id WHERE ?1 IS NULL OR kind = ?1 "
             "GROUP BY session.id ORDER BY started, session.id",
             kind,
         )
-        return [to_record(Session, row) for row in found]
+        return [to_record(Session, row) for row in rows]
 
     def unfinished(self, kind: str | None = None) -> Session | None:
         """Return the last sitting if it was interrupted, else None. Quizzes of one --question do not count."""
-        found = [session for session in self.sessions(kind) if len(session.spec.get("question") or ()) != 1]
-        return found[-1] if found and found[-1].ended is None else None
+        sessions = [
+            session for session in self.sessions(kind) if len(session.spec.get("question") or ()) != 1
+        ]
+        return sessions[-1] if sessions and sessions[-1].ended is None else None
 
     def predictions(self, session_id: str | None = None) -> list[Prediction]:
         return self._records(Prediction, session_id=session_id)

@@ -32,15 +32,15 @@ grading.parse
         words_after_the_number_are_ignored in _unit_after_number
             if asked is None: ... => if asked is None: return 1, None
         a_figure_of_another_kind_is_taken_as_it_is in _unit_after_number
-            why = _ if found else _ => if found: return 1, asked
+            why = _ if given else _ => if given: return 1, asked
         a_lone_prefix_is_taken_for_the_unit in _unit_after_number
             asked is not None and _needs_whole_unit(asked) => False
         a_percent_is_read_as_a_share in _not_a_share_for_percent
             asked.factor == 1 and number > 1 => False
         a_percent_sign_is_ignored in _quantity
-            Parsed(typed * found.factor, ...) => Parsed(typed, ...)
+            Parsed(typed * given.factor, ...) => Parsed(typed, ...)
         units_are_converted_the_wrong_way in _quantity
-            typed * found.factor / asked.factor => typed * asked.factor / found.factor
+            typed * given.factor / asked.factor => typed * asked.factor / given.factor
         a_part_of_a_whole_number_is_cut_off in _int
             parsed.value.denominator != 1 => False
         anything_but_yes_is_no in _bool
@@ -109,7 +109,7 @@ grading.options
             shown[int(word) - 1] => shown[int(word) % len(shown)]
     test_grading.test_an_order_is_graded_by_neighbours
         an_order_may_leave_things_out in pick
-            every and each not in chosen => False
+            every and option not in chosen => False
         neighbours_count_in_both_directions in adjacent_share
             pair in pairs => pair in pairs or pair[::-1] in pairs
 
@@ -344,7 +344,7 @@ learning.placement
             1 if last.correct else -1 => -1 if last.correct else 1
     test_learning.test_placement_names_the_weakest_topic
         the_strongest_topic_comes_first in Placement.result
-            found.correct / found.asked => -found.correct / found.asked
+            result.correct / result.asked => -result.correct / result.asked
     test_learning.test_placement_is_repeatable_skips_what_cannot_be_decided_and_ends_on_a_small_bank
         a_skipped_question_comes_again in Placement.skip
             other.id != entry.id => True

@@ -513,10 +513,10 @@ right: looks for the hit from its end
 -            key = tuple(token_ids[:end])
 -            if key not in self.blocks:
 -                break
--            found += self.blocks[key]
+-            cached += self.blocks[key]
 -            used.append(key)
-+        while len(found) + size < len(token_ids) and tuple(token_ids[: len(found) + size]) in self.blocks:
-+            found += self.blocks[tuple(token_ids[: len(found) + size])]
++        while len(cached) + size < len(token_ids) and tuple(token_ids[: len(cached) + size]) in self.blocks:
++            cached += self.blocks[tuple(token_ids[: len(cached) + size])]
 right: keys as text
 -            key = tuple(token_ids[:end])
 -            if key not in self.blocks:

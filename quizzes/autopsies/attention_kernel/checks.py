@@ -24,11 +24,11 @@ def _gap(program: Program, length: int, head_dim: int, block_size: int, scale: f
     slots = [(setting["block_table"][t // block_size], t % block_size) for t in range(length)]
     keys = [setting["key_blocks"][block][offset] for block, offset in slots]
     values = [setting["value_blocks"][block][offset] for block, offset in slots]
-    found = program.attention(**setting)
-    is_vector = isinstance(found, list) and len(found) == head_dim
-    assert is_vector, f"returned {found!r:.60}, wanted {head_dim} numbers"
-    assert all(math.isfinite(x) for x in found), f"not finite: {found}"
-    return max(abs(a - b) for a, b in zip(found, _dense(setting["query"], keys, values), strict=True))
+    out = program.attention(**setting)
+    is_vector = isinstance(out, list) and len(out) == head_dim
+    assert is_vector, f"returned {out!r:.60}, wanted {head_dim} numbers"
+    assert all(math.isfinite(x) for x in out), f"not finite: {out}"
+    return max(abs(a - b) for a, b in zip(out, _dense(setting["query"], keys, values), strict=True))
 
 
 def check_the_result_is_a_weighted_value(program: Program) -> None:
@@ -55,8 +55,8 @@ def check_large_scores_do_not_overflow(program: Program) -> None:
 
 def check_copies_of_a_token_change_nothing(program: Program) -> None:
     """Attention over copies of one token is its value."""
-    found = program.attention([0.5, 1.0], [[[1.0, 2.0]] * 4], [[[3.0, 4.0]] * 4], [0], 4, 4)
-    assert all(abs(a - b) < 1e-12 for a, b in zip(found, [3.0, 4.0], strict=True)), f"returned {found}"
+    out = program.attention([0.5, 1.0], [[[1.0, 2.0]] * 4], [[[3.0, 4.0]] * 4], [0], 4, 4)
+    assert all(abs(a - b) < 1e-12 for a, b in zip(out, [3.0, 4.0], strict=True)), f"returned {out}"
 
 
 def check_keys_are_read_once(program: Program) -> None:
@@ -67,9 +67,9 @@ def check_keys_are_read_once(program: Program) -> None:
         """A block that counts the vectors that are read, one by one or as a slice."""
 
         def __getitem__(self, index: Any) -> Any:
-            found = list.__getitem__(self, index)
-            reads.extend([1] * (len(found) if isinstance(index, slice) else 1))
-            return found
+            item = list.__getitem__(self, index)
+            reads.extend([1] * (len(item) if isinstance(index, slice) else 1))
+            return item
 
         def __iter__(self) -> Any:
             for vector in list.__iter__(self):

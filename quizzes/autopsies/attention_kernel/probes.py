@@ -30,8 +30,8 @@ def case(length: int, head_dim: int, block_size: int, seed: int = 0) -> dict[str
 
 def numbers_returned(given: ModuleType, *, length: int = 20, head_dim: int = 8) -> int:
     """Return the count of numbers that come back for one query of head_dim numbers."""
-    found = given.attention(**case(length, head_dim, 4))
-    return len(found) if isinstance(found, list) else 1
+    out = given.attention(**case(length, head_dim, 4))
+    return len(out) if isinstance(out, list) else 1
 
 
 def depends_on_values(given: ModuleType, *, length: int = 20) -> bool:
@@ -49,7 +49,7 @@ def grows_with_repeats(given: ModuleType, *, repeats: int = 4) -> float:
     key, value = [1.0, 2.0], [3.0, 4.0]
 
     def run(times: int) -> float:
-        found = given.attention([0.5, 1.0], [[key] * times], [[value] * times], [0], times, times)
-        return found[0] if isinstance(found, list) else found
+        out = given.attention([0.5, 1.0], [[key] * times], [[value] * times], [0], times, times)
+        return out[0] if isinstance(out, list) else out
 
     return round(run(repeats) / run(1), 6)

@@ -42,10 +42,10 @@ def check_a_position_that_is_not_there_is_refused(program: Program) -> None:
     allocator = _allocator(program)
     allocator.allocate("a", 6)
     try:
-        found = allocator.slot("a", 6)
+        slot = allocator.slot("a", 6)
     except IndexError:
         return
-    raise AssertionError(f"position 6 of 6 tokens has slot {found}")
+    raise AssertionError(f"position 6 of 6 tokens has slot {slot}")
 
 
 def check_a_block_is_taken_when_the_last_is_full(program: Program) -> None:

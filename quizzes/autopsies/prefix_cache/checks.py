@@ -109,8 +109,8 @@ def check_hits_are_counted(program: Program) -> None:
     cache, _ = _cache(program)
     cache.get_or_compute([1, 2, 3, 4, 5])
     cache.get_or_compute([1, 2, 3, 4, 6])
-    found = f"queries {cache.queries}, hits {cache.hits}"
-    assert (cache.queries, cache.hits) == (10, 4), f"{found}; wanted 10 and 4"
+    counted = f"queries {cache.queries}, hits {cache.hits}"
+    assert (cache.queries, cache.hits) == (10, 4), f"{counted}; wanted 10 and 4"
 
 
 def check_random_prompts_always_get_their_own_kv(program: Program) -> None:
@@ -142,5 +142,5 @@ def check_with_room_for_all_every_shared_block_is_found(program: Program) -> Non
         assert hit == wanted, f"hit {hit}, wanted {wanted} of {len(prompt)} tokens in blocks of {size}"
         known |= {tuple(prompt[:end]) for end in range(size, len(prompt) + 1, size)}
         queries, hits = queries + len(prompt), hits + hit
-    found = f"queries {cache.queries}, hits {cache.hits}"
-    assert (cache.queries, cache.hits) == (queries, hits), f"{found}; wanted {queries} and {hits}"
+    counted = f"queries {cache.queries}, hits {cache.hits}"
+    assert (cache.queries, cache.hits) == (queries, hits), f"{counted}; wanted {queries} and {hits}"

@@ -20,15 +20,15 @@ class PrefixCache:
 
     def get_or_compute(self, token_ids: list[int]) -> tuple[list[Any], int]:
         size = self.block_size
-        found: list[Any] = []
+        cached: list[Any] = []
         used = []
         for end in range(size, len(token_ids), size):  # not to the last token: its logits are needed
             key = tuple(token_ids[:end])
             if key not in self.blocks:
                 break
-            found += self.blocks[key]
+            cached += self.blocks[key]
             used.append(key)
-        kv = found + self.compute(token_ids, len(found))
+        kv = cached + self.compute(token_ids, len(cached))
         for end in range(size, len(token_ids) + 1, size):
             key = tuple(token_ids[:end])
             self.blocks[key] = kv[end - size : end]
@@ -37,5 +37,5 @@ class PrefixCache:
         while len(self.blocks) > self.num_blocks:
             self.blocks.popitem(last=False)
         self.queries += len(token_ids)
-        self.hits += len(found)
-        return kv, len(found)
+        self.hits += len(cached)
+        return kv, len(cached)

@@ -124,7 +124,7 @@ def split_kv(
     total = sum(np.exp(m - peak) * size for m, size, _ in pieces)
     joined = sum(np.exp(m - peak) * acc for m, _, acc in pieces) / total
     mean = sum(acc / size for _, size, acc in pieces) / len(pieces)
-    difference, off_mean = (float(np.abs(found - acc / size).max()) for found in (joined, mean))
+    difference, off_mean = (float(np.abs(out - acc / size).max()) for out in (joined, mean))
     return Result(
         **{f"programs_{name}": count for name, count in programs.items()},
         **{f"idle_{name}": max(0, sms - count) / sms for name, count in programs.items()},

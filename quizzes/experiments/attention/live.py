@@ -34,9 +34,9 @@ def chunked_equality(
             return generate(llm, [start], greedy(generated, logprobs=20))[0]
 
     whole, chunked = run(2048), run(chunk)
-    reference, found = whole.logprobs[0], chunked.logprobs[0]
+    reference, ours = whole.logprobs[0], chunked.logprobs[0]
     difference = max(
-        abs(reference[token].logprob - found[token].logprob) if token in found else math.inf
+        abs(reference[token].logprob - ours[token].logprob) if token in ours else math.inf
         for token in list(reference)[:20]
     )
     tokens = list(whole.token_ids)

@@ -139,8 +139,8 @@ def batch_window(
                 del outside[:size]
             engine.step()
         engine.close()
-        found = [(engine.outcomes[ask.request_id], ask.arrival) for ask in asks]
-        return [o.admitted - came for o, came in found], [o.finished + 1 - came for o, came in found]
+        served = [(engine.outcomes[ask.request_id], ask.arrival) for ask in asks]
+        return [o.admitted - came for o, came in served], [o.finished + 1 - came for o, came in served]
 
     runs = {
         "collected": serve(ctx.core(max_num_seqs=slots), collects=True),

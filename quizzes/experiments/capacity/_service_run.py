@@ -94,10 +94,10 @@ def _requests(given: SimpleNamespace) -> list[SimRequest]:
     ]
     if given.spec_tokens:
         limits.append(("output tokens with speculation", expected * given.output, MOST_DRAFTED_TOKENS))
-    for what, found, most in limits:
-        if found > most:
+    for what, amount, most in limits:
+        if amount > most:
             raise ConfigError(
-                f"the traffic is about {found:,.0f} {what}; {most:,} is the limit: lower rate or seconds"
+                f"the traffic is about {amount:,.0f} {what}; {most:,} is the limit: lower rate or seconds"
             )
     lengths = (
         Lengths(given.prompt, given.prompt, given.spread),
@@ -312,7 +312,7 @@ def _is_good(given: SimpleNamespace, arrival: float, record: RequestRecord) -> b
 
 def _times(itl: Percentiles | None, answers: Sequence[tuple[User, RequestRecord]]) -> dict[str, float]:
     """Return the percentiles of all times in milliseconds. A user's times start with the first attempt."""
-    found = {
+    spreads = {
         "ttft": percentiles([record.first_token - user.request.arrival for user, record in answers]),
         "queue": percentiles([record.queue_time for _, record in answers]),
         "itl": itl,
@@ -321,7 +321,7 @@ def _times(itl: Percentiles | None, answers: Sequence[tuple[User, RequestRecord]
     }
     milliseconds = {
         f"{name}_{which}_ms": 1000 * getattr(spread, which) if spread else NEVER
-        for name, spread in found.items()
+        for name, spread in spreads.items()
         for which in ("mean", "p50", "p95", "p99")
     }
     return {**milliseconds, "itl_max_ms": 1000 * itl.max if itl else NEVER}
@@ -340,14 +340,14 @@ def _alive(replica: Replica, end: float) -> float:
 
 def _gpus(given: SimpleNamespace, fleet: Fleet, deployment: Deployment) -> dict[str, Any]:
     """Return GPUs that are paid for until the end of the traffic, and the autoscaler's changes."""
-    end, each = given.seconds, deployment.num_devices
+    end, per_replica = given.seconds, deployment.num_devices
     ends = [end if replica.stopped is None else min(end, replica.stopped) for replica in fleet.replicas]
     paid = sum(max(0.0, stop - replica.started) for stop, replica in zip(ends, fleet.replicas, strict=True))
     warm = given.warm_pool if fleet.config else 0
     most = max([given.replicas, *(event.replicas for event in fleet.events)])
     return {
-        "gpus_mean": each * (paid / end + warm),
-        "gpus_max": each * (most + warm),
+        "gpus_mean": per_replica * (paid / end + warm),
+        "gpus_max": per_replica * (most + warm),
         "scale_outs": sum(event.kind == "out" for event in fleet.events),
         "scale_ins": sum(event.kind == "in" for event in fleet.events),
         "thrash": count_thrash(fleet.events),

@@ -42,21 +42,21 @@ def fleet_size(
     limits = {"max_model_len": prompt + output, "max_num_seqs": min(max_num_seqs, 2048)}
     deployment = deploy(model, gpu, tp=tp, dtype=dtype, kv_cache_dtype=kv_dtype, **limits)
     limit = None if tpot_limit_ms is None else tpot_limit_ms / 1000
-    found = size(
+    plan = size(
         deployment, rate=rate, prompt=prompt, output=output, tpot_limit=limit, utilisation=utilisation
     )
-    replicas = {"prefill": found.prefill_replicas, "decode": found.decode_replicas}
+    replicas = {"prefill": plan.prefill_replicas, "decode": plan.decode_replicas}
     return Result(
-        prefill_ms=1000 * found.prefill_seconds,
-        tpot_ms=1000 * found.tpot,
-        batch=found.batch,
-        concurrent_decodes=found.concurrent_decodes,
+        prefill_ms=1000 * plan.prefill_seconds,
+        tpot_ms=1000 * plan.tpot,
+        batch=plan.batch,
+        concurrent_decodes=plan.concurrent_decodes,
         **{f"{name}_replicas": count for name, count in replicas.items()},
         **{f"{name}_gpus": count * deployment.num_devices for name, count in replicas.items()},
-        gpus=found.gpus,
-        kv_gb_per_s=found.kv_bytes_per_s / 1e9,
-        answer_ms=1000 * (found.prefill_seconds + (output - 1) * found.tpot),
-        kv_at_once_gb=found.kv_bytes_at_once / 1e9,
+        gpus=plan.gpus,
+        kv_gb_per_s=plan.kv_bytes_per_s / 1e9,
+        answer_ms=1000 * (plan.prefill_seconds + (output - 1) * plan.tpot),
+        kv_at_once_gb=plan.kv_bytes_at_once / 1e9,
     )
 
 
@@ -86,8 +86,8 @@ def tiers(
         if not requests:
             return 0.0
         deployment = deploy(name, gpu, max_model_len=prompt + output)
-        found = size(deployment, rate=requests, prompt=prompt, output=output)
-        return found.replicas * deployment.num_devices
+        plan = size(deployment, rate=requests, prompt=prompt, output=output)
+        return plan.replicas * deployment.num_devices
 
     large = (1 - cached) * (1 - to_small)
     now = gpus(model, rate)

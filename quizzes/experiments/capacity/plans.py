@@ -45,19 +45,19 @@ def plan(
     }
     limits = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
     deployment = deploy(model, gpu, tp=tp, pp=pp, max_model_len=max_model_len, **types, **limits)
-    found = divide_memory(deployment)
+    memory = divide_memory(deployment)
     return Result(
-        fits=found.kv_budget >= 0 and found.num_tokens >= max_model_len,
-        usable_gib=found.usable / GIB,
-        weights_gib=found.weights / GIB,
+        fits=memory.kv_budget >= 0 and memory.num_tokens >= max_model_len,
+        usable_gib=memory.usable / GIB,
+        weights_gib=memory.weights / GIB,
         weights_gb=deployment.weight_bytes / 1e9,
-        runtime_gib=found.runtime / GIB,
-        activations_gib=found.activations / GIB,
-        kv_budget_gib=found.kv_budget / GIB,
-        kv_budget_total_gb=found.kv_budget * deployment.num_devices / 1e9,
-        kv_bytes_per_token=found.kv_bytes_per_token,
-        kv_tokens=found.num_tokens,
-        max_concurrency=found.max_concurrency,
+        runtime_gib=memory.runtime / GIB,
+        activations_gib=memory.activations / GIB,
+        kv_budget_gib=memory.kv_budget / GIB,
+        kv_budget_total_gb=memory.kv_budget * deployment.num_devices / 1e9,
+        kv_bytes_per_token=memory.kv_bytes_per_token,
+        kv_tokens=memory.num_tokens,
+        max_concurrency=memory.max_concurrency,
     )
 
 

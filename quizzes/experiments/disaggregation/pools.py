@@ -143,7 +143,7 @@ def compare(
         transfer_bytes=round(apart.transfer_bytes),
         transfer_ms=1e3 * apart.mean_transfer_seconds,
         **{
-            f"{name}_busy": sum(each.busy_seconds for each in pool) / len(pool) / split.seconds
+            f"{name}_busy": sum(replica.busy_seconds for replica in pool) / len(pool) / split.seconds
             for name, pool in replicas.items()
         },
     )

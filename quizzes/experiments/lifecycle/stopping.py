@@ -95,14 +95,14 @@ def stop_scan(
             break
         held = max(held, len("".join(pieces[:used])) - len(output.text))
     output.close()
-    found = output.stop_string or ""
+    stop_string = output.stop_string or ""
     return Result(
         tokens=pieces,
         shown=output.text,
         shown_chars=len(output.text),
         tokens_used=used,
-        stop_spans_tokens=bool(found) and not any(found in piece for piece in pieces),
-        stopped=bool(found),
+        stop_spans_tokens=bool(stop_string) and not any(stop_string in piece for piece in pieces),
+        stopped=bool(stop_string),
         most_held=held,
-        stop_reason=found,
+        stop_reason=stop_string,
     )

@@ -35,7 +35,7 @@ def prefetch(
         same_tokens
         repeats [rounds]
     """
-    found: list[tuple[_Round, _Round]] = []
+    all_rounds: list[tuple[_Round, _Round]] = []
     with tempfile.TemporaryDirectory() as place:
         folders = [write(Path(place) / f"a{i}", rank, ATTENTION + MLP, i) for i in range(adapters)]
         size = (folders[0] / "adapter_model.safetensors").stat().st_size
@@ -50,10 +50,12 @@ def prefetch(
                 (llm, [llm.load_lora_adapter(f.name, str(f)) for f in folders]) for llm in (plain, ahead)
             ]
             ends = time.perf_counter() + seconds
-            while len(found) <= MIN_REPEATS or (time.perf_counter() < ends and len(found) <= MAX_REPEATS):
-                first, second = (_round(llm, loras, len(found), tokens) for llm, loras in engines)
-                found.append((first, second))
-    rounds = found[1:]  # the first one warms up
+            while len(all_rounds) <= MIN_REPEATS or (
+                time.perf_counter() < ends and len(all_rounds) <= MAX_REPEATS
+            ):
+                first, second = (_round(llm, loras, len(all_rounds), tokens) for llm, loras in engines)
+                all_rounds.append((first, second))
+    rounds = all_rounds[1:]  # the first one warms up
     ratio, lo, hi = median_interval([a.load_ms / b.load_ms for a, b in rounds])
     return Result(
         load_ms=statistics.median(a.load_ms for a, _ in rounds),
@@ -90,7 +92,7 @@ class _Round:
 
 
 def _round(llm: Any, loras: list[Any], number: int, tokens: int) -> _Round:
-    engine, found = llm.llm_engine, _Round()
+    engine, measured = llm.llm_engine, _Round()
     for index, lora in enumerate(loras):
         prompt = [30 + (11 * index + position) % 1500 for position in range(8)]
         params = greedy(tokens + 1, detokenize=False)
@@ -100,8 +102,8 @@ def _round(llm: Any, loras: list[Any], number: int, tokens: int) -> _Round:
         outputs = engine.step()
         took = 1000 * (time.perf_counter() - start)
         stats = engine.engine_core.scheduler.stats
-        (found.loads if stats.num_lora_loads else found.others).append(took)
-        found.reads += stats.num_lora_reads
+        (measured.loads if stats.num_lora_loads else measured.others).append(took)
+        measured.reads += stats.num_lora_reads
         for output in outputs:
-            found.outputs[output.request_id.partition("-")[2]] = output.outputs[0].token_ids
-    return found
+            measured.outputs[output.request_id.partition("-")[2]] = output.outputs[0].token_ids
+    return measured

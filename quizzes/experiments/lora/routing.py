@@ -31,15 +31,15 @@ def adapter_routing(
         slots [slots]: Slots of all engines together.
     """
     policies = {"round_robin": "round-robin", "least_loaded": "least-loaded", "affine": "lora-affinity"}
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, policy in policies.items():
         engines, steps = _serve(ctx, policy, replicas, max_loras, adapters, output, every)
         stats = [step.stats for engine in engines for step in engine.steps]
-        found[f"loads_{name}"] = sum(stat.num_lora_loads for stat in stats)
-        found[f"waits_{name}"] = sum(stat.num_lora_waits for stat in stats)
-        found[f"steps_{name}"] = steps
-        found[f"busiest_{name}"] = max(len(engine.outcomes) for engine in engines) / len(adapters)
-    return Result(**found, distinct=len(set(adapters)), slots=replicas * max_loras)
+        figures[f"loads_{name}"] = sum(stat.num_lora_loads for stat in stats)
+        figures[f"waits_{name}"] = sum(stat.num_lora_waits for stat in stats)
+        figures[f"steps_{name}"] = steps
+        figures[f"busiest_{name}"] = max(len(engine.outcomes) for engine in engines) / len(adapters)
+    return Result(**figures, distinct=len(set(adapters)), slots=replicas * max_loras)
 
 
 def _serve(

@@ -96,7 +96,9 @@ async def _run(policy: str, work: Any) -> tuple[dict[str, int], dict[str, Any]]:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60))
         told = await work(client)
-        found = [sums((await client.get(f"{backend['url']}/metrics")).text) for backend in backends]
+        scrapes = [sums((await client.get(f"{backend['url']}/metrics")).text) for backend in backends]
     return told, {
-        name: sum(each[name] for each in found) for name in found[0] if name.startswith("prefix_cache")
+        name: sum(scrape[name] for scrape in scrapes)
+        for name in scrapes[0]
+        if name.startswith("prefix_cache")
     }

@@ -180,8 +180,8 @@ def percentile_trap(
         bucket_low_ms, bucket_high_ms [ms]
     """
     fast, slow = [fast_ms / 1000] * fast_n, [slow_ms / 1000] * slow_n
-    found: list[Any] = [percentiles(values) for values in (fast, slow, fast + slow)]
-    p_fast, p_slow, p_all = (each.p99 for each in found)
+    spreads: list[Any] = [percentiles(values) for values in (fast, slow, fast + slow)]
+    p_fast, p_slow, p_all = (spread.p99 for spread in spreads)
     guess, low, high = histogram_quantile(0.99, fast + slow)
     return Result(
         p99_all_ms=1000 * p_all,
@@ -234,14 +234,14 @@ def latency_parts(
         "queue": [record.queue_time for record in records],
         "prefill": [record.first_token - record.scheduled for record in records],
     }
-    found: dict[str, Any] = {name: percentiles(values) for name, values in parts.items()}
+    spreads: dict[str, Any] = {name: percentiles(values) for name, values in parts.items()}
     errors = [abs(ttft - queue - prefill) for ttft, queue, prefill in zip(*parts.values(), strict=True)]
     errors += [abs(r.e2e - r.ttft - (r.num_tokens - 1) * r.tpot) for r in records]
     seconds = max(record.last_token for record in records) - min(record.arrival for record in records)
     return Result(
-        **{f"{name}_ms": 1000 * part.mean for name, part in found.items()},
-        queue_share=found["queue"].mean / found["ttft"].mean,
-        **{f"{name}_p99_ms": 1000 * part.p99 for name, part in found.items()},
+        **{f"{name}_ms": 1000 * part.mean for name, part in spreads.items()},
+        queue_share=spreads["queue"].mean / spreads["ttft"].mean,
+        **{f"{name}_p99_ms": 1000 * part.p99 for name, part in spreads.items()},
         tpot_ms=1000 * sum(r.tpot for r in records) / len(records),
         e2e_ms=1000 * sum(r.e2e for r in records) / len(records),
         sum_error_ms=1000 * max(errors),

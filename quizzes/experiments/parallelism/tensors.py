@@ -162,13 +162,13 @@ def live(
             return outputs
 
         core.step = counting
-        found = answers(llm)
+        answered = answers(llm)
         layers = core.config.model.num_hidden_layers
     decode = [stats for stats in steps[requests:] if stats.num_collectives]
     typical, middle = decode[len(decode) // 2], steps[2:-2]
     idle = sum(stats.num_idle_stages for stats in middle) / (2 * len(middle))
     return Result(
-        same_tokens=found == expected,
+        same_tokens=answered == expected,
         collectives_per_step=float(typical.num_collectives),
         bytes_per_step=typical.collective_bytes,
         all_reduces_per_layer=(typical.num_collectives - 2) / layers if split == "tensor" else 0.0,

@@ -58,4 +58,4 @@ def arguments_of(op: str, tokens: int, width: int, dtype: torch.dtype) -> tuple[
         angles = torch.rand(tokens, head_dim // 2, generator=random)
         return normal(tokens, max(1, width // head_dim), head_dim), angles.cos(), angles.sin()
     inputs = [normal(tokens, width)] * (1 + (op == "fused_add_rms_norm"))
-    return *(each.clone() for each in inputs), normal(width), 1e-5
+    return *(tensor.clone() for tensor in inputs), normal(width), 1e-5

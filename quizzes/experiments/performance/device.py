@@ -37,14 +37,14 @@ def occupancy(
     most = ARCHITECTURES[arch].max_shared_bytes_per_block // 1024
     if shared_kib > most:
         raise BadArguments(f"a block of sm_{arch} has at most {most} KiB of shared memory, not {shared_kib}")
-    found = resident(arch, threads, registers, shared_kib * 1024)
-    in_flight = found.blocks * threads * bytes_per_thread
+    residency = resident(arch, threads, registers, shared_kib * 1024)
+    in_flight = residency.blocks * threads * bytes_per_thread
     needed = gb_per_s * latency_ns / sms
     return Result(
-        blocks=found.blocks,
-        warps=found.warps,
-        occupancy=found.ratio,
-        limited_by=found.limited_by,
+        blocks=residency.blocks,
+        warps=residency.warps,
+        occupancy=residency.ratio,
+        limited_by=residency.limited_by,
         in_flight=in_flight,
         needed=needed,
         bandwidth_share=min(1.0, in_flight / needed),
@@ -80,12 +80,12 @@ def launches(
     floor = floor_of(model, hardware, "bfloat16", rows=rows, length=context + tokens_per_row)
     count = floor.deployment.model.num_layers * kernels_per_layer + 4
     work = 1e6 * floor.cost.seconds(load_of_rows(rows, tokens_per_row, context))
-    each = work / count + kernel_us
+    per_kernel = work / count + kernel_us
     launched = device = 0.0
     for _ in range(count):
         launched += launch_us
-        device = max(launched, device) + each
-    busy = count * each
+        device = max(launched, device) + per_kernel
+    busy = count * per_kernel
     return Result(
         kernels=count,
         work_ms=work / 1e3,

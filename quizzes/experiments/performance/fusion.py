@@ -42,10 +42,10 @@ def fusion(
     ).load()  # in plain torch: each operator is a kernel of its own on a GPU
     with CountTraffic() as traffic:
         expected = unfused(*arguments)
-    found = getattr(ops, op)(*arguments)
-    pairs = zip(tensors([expected]), tensors([found]), strict=True)
+    out = getattr(ops, op)(*arguments)
+    pairs = zip(tensors([expected]), tensors([out]), strict=True)
     read = sum(map(num_bytes, tensors(arguments)))
-    written = sum(map(num_bytes, tensors([found])))
+    written = sum(map(num_bytes, tensors([out])))
     moved = traffic.bytes_read + traffic.bytes_written
     per_us = gb_per_s * 1e3
     return Result(

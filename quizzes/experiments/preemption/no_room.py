@@ -152,12 +152,12 @@ def swap_or_recompute(
         num_copies: Transfers out and in: 2, or with per_block two per block, layer and direction (K and V lie apart).
     """
     deployment = deploy(model, gpu, holds=tokens, tp=tp, block_size=block_size)
-    found = compare(deployment, tokens, link=get_link(link) if link else None)
-    num_copies, swap_ms = 2, 1000 * found.swap_seconds
+    comparison = compare(deployment, tokens, link=get_link(link) if link else None)
+    num_copies, swap_ms = 2, 1000 * comparison.swap_seconds
     if copies == "per_block":
         num_copies = 2 * 2 * deployment.model.num_layers * -(-tokens // block_size)
         swap_ms += num_copies * overhead_us / 1000
-    recompute_ms = 1000 * found.recompute_seconds
+    recompute_ms = 1000 * comparison.recompute_seconds
     return Result(
         kv_bytes=tokens * deployment.kv_bytes_per_token_per_device,
         swap_ms=swap_ms,
@@ -165,7 +165,7 @@ def swap_or_recompute(
         recompute_ms=recompute_ms,
         ratio=recompute_ms / swap_ms,
         cheaper="swap" if swap_ms < recompute_ms else "recompute",
-        break_even=found.break_even if found.break_even is not None else -1,
+        break_even=comparison.break_even if comparison.break_even is not None else -1,
         num_copies=num_copies,
     )
 

@@ -89,11 +89,11 @@ def victim_policies(
     longest = max(shortest, longest)
     rows = draw(Random(f"victims-{seed}"), requests, [(shortest, longest)] * 2, arrive_every)
     needed = sum(prompt + output - 1 for prompt, output, *_ in rows)
-    found: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = {}
 
     def note(**figures: Any) -> None:
         for name, value in figures.items():
-            found.setdefault(name, []).append(value)
+            columns.setdefault(name, []).append(value)
 
     for rule in VICTIM_KEYS:
         engine = ctx.core(
@@ -120,8 +120,8 @@ def victim_policies(
             total_steps=engine.num_steps,
         )
     rules = list(VICTIM_KEYS)
-    best = min(zip(found["recomputed_tokens"], range(len(rules)), strict=True))[1]
-    return Result(rules=rules, **found, fewest_recomputed=rules[best])
+    best = min(zip(columns["recomputed_tokens"], range(len(rules)), strict=True))[1]
+    return Result(rules=rules, **columns, fewest_recomputed=rules[best])
 
 
 def victim_policies_chart(result: Result) -> dict[str, Any]:

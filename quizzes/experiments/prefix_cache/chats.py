@@ -231,9 +231,9 @@ class WholePromptCache:
     def hit(self, prompt: Sequence[int]) -> int:
         """Return the tokens found in the cache, and add the prompt."""
         key = tuple(prompt)
-        found = len(prompt) - 1 if key in self._known else 0
+        num_hit = len(prompt) - 1 if key in self._known else 0
         self._known.add(key)
-        return found
+        return num_hit
 
 
 class TokenTree:
@@ -290,11 +290,11 @@ def lookups(
         traced=True,
     )
     lengths: list[int] = []
-    found: dict[str, list[int]] = {"whole_prompt": [], "token_tree": []}
+    cached: dict[str, list[int]] = {"whole_prompt": [], "token_tree": []}
 
     def send(prompt: list[int], reply: list[int]) -> None:
-        found["whole_prompt"].append(whole.hit(prompt))
-        found["token_tree"].append(tree.hit(prompt))
+        cached["whole_prompt"].append(whole.hit(prompt))
+        cached["token_tree"].append(tree.hit(prompt))
         tree.add((prompt + reply)[:-1])  # the last token of an answer never goes through the model
         engine.run([Ask(f"r{len(lengths)}", prompt, reply)])
         lengths.append(len(prompt))
@@ -308,6 +308,6 @@ def lookups(
             history = prompt + reply
     if retry:
         send(prompt, fresh(answer))
-    found["block_hashes"] = engine.cached_tokens
-    totals = {f"{name}_total": sum(hits) for name, hits in found.items()}
-    return Result(prompt_tokens=lengths, **found, **totals)
+    cached["block_hashes"] = engine.cached_tokens
+    totals = {f"{name}_total": sum(hits) for name, hits in cached.items()}
+    return Result(prompt_tokens=lengths, **cached, **totals)

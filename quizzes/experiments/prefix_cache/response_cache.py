@@ -102,11 +102,11 @@ def response_cache(
         "normalised": ResponseCache(normalise),
         "similar": ResponseCache(threshold=threshold),
     }
-    found = {name: _serve(cache, asked, exclude_personal) for name, cache in caches.items()}
+    served = {name: _serve(cache, asked, exclude_personal) for name, cache in caches.items()}
     return Result(
         distinct=len({meaning for _, meaning in asked}) / questions,
-        **{name: hits / questions for name, (hits, _) in found.items()},
-        **{f"false_{name}": wrong / questions for name, (_, wrong) in found.items()},
+        **{name: hits / questions for name, (hits, _) in served.items()},
+        **{f"false_{name}": wrong / questions for name, (_, wrong) in served.items()},
     )
 
 

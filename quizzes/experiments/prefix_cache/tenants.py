@@ -58,8 +58,8 @@ def isolation_keys(
     def common(first: dict[str, Any], second: dict[str, Any]) -> int:
         """Return the tokens of the second engine's hashes that a store with the first engine's blocks holds."""
         requests = [request("stored"), request("asking")]
-        for settings, each in zip((first, second), requests, strict=True):
-            manager(**settings).add(each)
+        for settings, its_request in zip((first, second), requests, strict=True):
+            manager(**settings).add(its_request)
         stored = set(requests[0].block_hashes)
         return sum(block_hash in stored for block_hash in requests[1].block_hashes) * block_size
 

@@ -88,13 +88,13 @@ def fp4_block(values: list[float] = arg([0.7, -1.9, 3.3, 5.0], -1000, 1000, coun
     mx, nv = quantise_mxfp4(row), quantise_nvfp4(row)
     assert nv.tensor_scale is not None
     scales = {"mx": from_e8m0(mx.block_scale)[0, 0], "nv": nv.block_scale[0, 0].float() * nv.tensor_scale}
-    found = {name: weight.restore()[0, : len(values)] for name, weight in (("mx", mx), ("nv", nv))}
-    errors = {name: (part - row[0, : len(values)]).square().mean().sqrt() for name, part in found.items()}
+    restored = {name: weight.restore()[0, : len(values)] for name, weight in (("mx", mx), ("nv", nv))}
+    errors = {name: (part - row[0, : len(values)]).square().mean().sqrt() for name, part in restored.items()}
     return Result(
         **{f"{name}_scale": float(scale) for name, scale in scales.items()},
-        **{f"{name}_restored": part.tolist() for name, part in found.items()},
+        **{f"{name}_restored": part.tolist() for name, part in restored.items()},
         **{f"{name}_error": float(error) for name, error in errors.items()},
-        **{f"{name}_bits": 4 + 8 / FP4_BLOCKS[f"{name}fp4"] for name in found},
+        **{f"{name}_bits": 4 + 8 / FP4_BLOCKS[f"{name}fp4"] for name in restored},
     )
 
 
@@ -230,10 +230,10 @@ def kv_scales(
     exact = attend(key, value)
     types = {"fp8_unscaled": torch.float8_e4m3fn, "fp8_e5m2_unscaled": torch.float8_e5m2}
     rows = {"int8_tensor": 1, "int8_token": tokens, "int8_token_head": tokens * kv_heads}
-    found = {name: attend(rounded(key, count), rounded(value, count)) for name, count in rows.items()}
+    attended = {name: attend(rounded(key, count), rounded(value, count)) for name, count in rows.items()}
     errors = {
         name: float((out - exact).norm() / exact.norm())
-        for name, out in (found | {name: stored(dtype) for name, dtype in types.items()}).items()
+        for name, out in (attended | {name: stored(dtype) for name, dtype in types.items()}).items()
     }
     return Result(
         **errors,

@@ -36,11 +36,11 @@ def packed_layout(
     if layout == "marlin":
         _check_marlin(rows, columns)
     pack = _packers()[layout]
-    found, shape = _weight_numbers(pack, rows, columns)
-    num_words = len(found) // 8
+    weights, shape = _weight_numbers(pack, rows, columns)
+    num_words = len(weights) // 8
     if word >= num_words:
         raise BadArguments(f"the packed matrix has {num_words} words, from 0 to {num_words - 1}; got {word}")
-    inside = found[8 * word : 8 * word + 8]
+    inside = weights[8 * word : 8 * word + 8]
     rows_in_word, columns_in_word = (inside // columns).tolist(), (inside % columns).tolist()
     is_column, is_row = len(set(columns_in_word)) == 1, len(set(rows_in_word)) == 1
     return Result(
@@ -50,7 +50,7 @@ def packed_layout(
         columns_in_word=columns_in_word,
         neighbours="outputs" if is_column else "inputs" if is_row else "both",
         in_order=inside.equal(inside.sort().values),
-        is_permutation=found.sort().values.equal(torch.arange(rows * columns)),
+        is_permutation=weights.sort().values.equal(torch.arange(rows * columns)),
     )
 
 
@@ -116,12 +116,12 @@ def marlin_tile(
     num_tiles = rows * columns // (_marlin.TILE_N * _marlin.TILE_K)
     if tile >= num_tiles:
         raise BadArguments(f"the matrix has {num_tiles} tiles, from 0 to {num_tiles - 1}; got {tile}")
-    found, _ = _weight_numbers(_marlin.pack, rows, columns)
+    weights, _ = _weight_numbers(_marlin.pack, rows, columns)
     first = _marlin.WORDS * tile
     places = {}
     for index in range(8 * first, 8 * (first + _marlin.WORDS)):
         place = _marlin.place_of(index // 8, index % 8, rows)
-        assert (place.row, place.column) == divmod(int(found[index]), columns)
+        assert (place.row, place.column) == divmod(int(weights[index]), columns)
         if place.instruction == instruction:
             places[place.column, place.row] = index, place.lane
     own = sorted((k, n) for (k, n), (_, holder) in places.items() if holder == lane)
@@ -159,12 +159,12 @@ def _weight_numbers(pack: Callable[[Any], Any], rows: int, columns: int) -> tupl
     import torch
 
     numbers = torch.arange(rows * columns).view(rows, columns)
-    found, shape = torch.zeros(rows * columns, dtype=torch.long), ()
+    decoded, shape = torch.zeros(rows * columns, dtype=torch.long), ()
     for bit in range(int(rows * columns - 1).bit_length()):
         packed = pack((numbers >> bit & 1).to(torch.uint8))
         shape = tuple(packed.shape)
-        found += _nibbles(packed).long() << bit
-    return found, shape
+        decoded += _nibbles(packed).long() << bit
+    return decoded, shape
 
 
 def _nibbles(packed: Any) -> Any:

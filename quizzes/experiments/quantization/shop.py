@@ -11,8 +11,8 @@ def texts(folder: Any, language: str, count: int, seed: int, split: str = "train
     from engine.zoo.corpus import conversations, to_text
     from engine.zoo.tokenizer import load_tokenizer
 
-    found = (c for c in conversations(split, seed, 40 * count) if c.language == language)
-    chosen = [to_text(conversation) for conversation, _ in zip(found, range(count), strict=False)]
+    matching = (c for c in conversations(split, seed, 40 * count) if c.language == language)
+    chosen = [to_text(conversation) for conversation, _ in zip(matching, range(count), strict=False)]
     return tokenized(chosen, load_tokenizer(folder))
 
 
@@ -38,8 +38,8 @@ def divergence(exact: Any, model: Any, samples: list[Any]) -> float:
     with torch.no_grad():
         for sample in samples:
             expected = exact.logits(exact.hidden(sample)[0]).log_softmax(-1)
-            found = model.logits(model.hidden(sample)[0]).log_softmax(-1)
-            total += float((expected.exp() * (expected - found)).sum())
+            logprobs = model.logits(model.hidden(sample)[0]).log_softmax(-1)
+            total += float((expected.exp() * (expected - logprobs)).sum())
     return total / sum(int(sample.shape[1]) for sample in samples)
 
 
@@ -99,7 +99,7 @@ def outliers(factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) ->
     restored, flat = dequantise_int8(qweight, scale), quantise_int8(x.reshape(1, -1))
     smooth = smoothing_scale([weight], x.abs().amax(0), 0.5)
     with torch.no_grad():
-        found = {
+        outputs = {
             "weight_only": x @ restored.T,
             "w8a8_tensor": dequantise_int8(*flat).reshape(x.shape) @ restored.T,
             "w8a8_token": ops.int8_linear(x, qweight, scale),
@@ -107,7 +107,7 @@ def outliers(factor: int = arg(64, 1, 4096), tokens: int = arg(256, 8, 1024)) ->
             "smoothquant": ops.int8_linear(x / smooth, *quantise_int8(weight * smooth)),
             "fp8": ops.fp8_linear(x, *quantise_fp8(weight)),
         }
-    errors = {name: float((y.double() - exact).norm() / exact.norm()) for name, y in found.items()}
+    errors = {name: float((y.double() - exact).norm() / exact.norm()) for name, y in outputs.items()}
     ratio = float(x.abs().max() / x.abs().median())
     return Result(**errors, order=sorted(errors, key=errors.__getitem__), outlier_ratio=ratio)
 
@@ -139,10 +139,10 @@ def int4_methods(
     seen, judged = texts(folder, calibrate, samples, seed=7), texts(folder, judge, 4, seed=11)
     exact, _ = load_float_model(folder)
     made = {method: quantised(folder, method, seen, group_size) for method in METHODS}
-    found = {method: divergence(exact, model, judged) for method, (model, _) in made.items()}
+    divergences = {method: divergence(exact, model, judged) for method, (model, _) in made.items()}
     return Result(
-        **found,
-        order=sorted(found, key=found.__getitem__),
+        **divergences,
+        order=sorted(divergences, key=divergences.__getitem__),
         **{f"{method}_layer_error": report.error for method, (_, report) in made.items()},
         bits=made["awq"][1].bits_per_weight,
     )
@@ -174,11 +174,13 @@ def calibration_shift(
     models = {"float": load_float_model(folder)[0]}
     for name, language in (("english", "en"), ("japanese", "ja")):
         models[name], _ = quantised(folder, method, texts(folder, language, samples, seed=7), group_size)
-    found = {name: divergence(models["float"], models[name], judged) for name in ("english", "japanese")}
+    divergences = {
+        name: divergence(models["float"], models[name], judged) for name in ("english", "japanese")
+    }
     right = {name: exact_match(folder, model, "ja", cases) for name, model in models.items()}
     return Result(
-        **found,
-        gap=found["english"] - found["japanese"],
+        **divergences,
+        gap=divergences["english"] - divergences["japanese"],
         **{f"right_{name}": sum(answers) for name, answers in right.items()},
         cases=len(right["float"]),
     )
@@ -213,16 +215,16 @@ def answers(
             return texts, worker_of(llm).runner.kv_cache.blocks.shape[1]
 
     method = None if quantization == "none" else quantization
-    (expected, whole), (found, part) = say(), say(quantization=method, kv_cache_dtype=kv_cache_dtype)
+    (expected, whole), (answered, part) = say(), say(quantization=method, kv_cache_dtype=kv_cache_dtype)
     right_float, right = (
         sum(text == case.answer for text, case in zip(said, chosen, strict=True))
-        for said in (expected, found)
+        for said in (expected, answered)
     )
     return Result(
         right_float=right_float,
         right=right,
         lost=(right_float - right) / cases,
-        same=sum(a == b for a, b in zip(expected, found, strict=True)),
+        same=sum(a == b for a, b in zip(expected, answered, strict=True)),
         cases=cases,
         kv_bytes_ratio=whole / part,
     )

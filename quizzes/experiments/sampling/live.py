@@ -38,19 +38,19 @@ def beam(
             return outputs
 
         params = BeamSearchParams(beam_width, max_tokens, ignore_eos=True)
-        found = beam_search(tokens, params, ask, block_size=block_size)
+        search = beam_search(tokens, params, ask, block_size=block_size)
         (output,) = generate(llm, [tokens], greedy(max_tokens, logprobs=1))
-    memory = found.memory
+    memory = search.memory
     return Result(
         requests=len(ranked),
         candidates=sum(ranked),
-        beams=len(found.sequences),
+        beams=len(search.sequences),
         computed_tokens=memory.num_computed_tokens,
         cached_tokens=memory.num_cached_tokens,
         cow_copies=memory.cow_copies,
         peak_blocks_cow=memory.peak_blocks_cow,
         peak_blocks_unshared=memory.peak_blocks_unshared,
-        best_logprob=max(beam.cum_logprob for beam in found.sequences),
+        best_logprob=max(beam.cum_logprob for beam in search.sequences),
         greedy_logprob=output.cumulative_logprob,
     )
 
@@ -90,9 +90,9 @@ def lengths(
         return statistics.fmean(map(statistics.pstdev, groups))
 
     return Result(
-        **{f"{name}_spread": spread(found) for name, found in sizes.items()},
-        **{f"{name}_mean": statistics.fmean(found) for name, found in sizes.items()},
-        **{f"{name}_cut": found.count(max_tokens) / len(found) for name, found in sizes.items()},
+        **{f"{name}_spread": spread(of_run) for name, of_run in sizes.items()},
+        **{f"{name}_mean": statistics.fmean(of_run) for name, of_run in sizes.items()},
+        **{f"{name}_cut": of_run.count(max_tokens) / len(of_run) for name, of_run in sizes.items()},
     )
 
 

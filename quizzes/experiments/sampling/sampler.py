@@ -70,15 +70,15 @@ def allowed_set(
         return target_probabilities(logits_of(probs)[None], plan)[0].tolist()
 
     filters: dict[str, Any] = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    found = distribution(temperature, **filters)
-    allowed = [token for token, p in enumerate(found) if p > 0]
+    chances = distribution(temperature, **filters)
+    allowed = [token for token, p in enumerate(chances) if p > 0]
     cold = distribution(1.0, **filters)
     return Result(
         allowed=allowed,
         num_allowed=len(allowed),
-        probs=found,
-        top_prob=max(found),
-        entropy_bits=-sum(p * math.log2(p) for p in found if p > 0),
+        probs=chances,
+        top_prob=max(chances),
+        entropy_bits=-sum(p * math.log2(p) for p in chances if p > 0),
         order_free=allowed == [token for token, p in enumerate(cold) if p > 0],
     )
 

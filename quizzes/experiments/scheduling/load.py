@@ -19,12 +19,12 @@ Gpu = Literal["l4", "a10g", "a100-80", "h100", "h200"]
 def lengths(name: str, text: str, most: int) -> Lengths:
     """Return the lengths that an argument describes. Raises BadArguments if it is not valid or exceeds `most`."""
     try:
-        found = Lengths.parse(text)
+        parsed = Lengths.parse(text)
     except ConfigError as error:
         raise BadArguments(f"{name}: {error}") from None
-    if found.longest > most:
-        raise BadArguments(f"{name} = {text!r} may be {found.longest} tokens long; keep it to {most}")
-    return found
+    if parsed.longest > most:
+        raise BadArguments(f"{name} = {text!r} may be {parsed.longest} tokens long; keep it to {most}")
+    return parsed
 
 
 Knob = Literal[
@@ -86,7 +86,7 @@ def load_sweep(
     drawn = lengths("prompt", prompt, 60_000), lengths("output", output, 2000)
 
     def serve(value: float) -> dict[str, float]:
-        settings = {name: int(each) for name, each in (fixed | {knob: value}).items()}
+        settings = {name: int(number) for name, number in (fixed | {knob: value}).items()}
         limits = {name: settings[name] for name in ("max_num_batched_tokens", "max_num_seqs")}
         replica = deploy(model, gpu, max_model_len=65_536, **limits)
         scheduler = scheduler_config(replica, long_prefill=settings["long_prefill_token_threshold"])
@@ -171,9 +171,9 @@ def open_vs_closed(
     ]
     runs = {"closed": closed, "open": opened}
     return Result(
-        **{f"{name}_requests_per_s": [run.requests_per_s for run in each] for name, each in runs.items()},
-        **{f"{name}_ttft_p99_ms": [1000 * run.ttft.p99 for run in each] for name, each in runs.items()},
-        **{f"{name}_e2e_mean_ms": [1000 * run.e2e.mean for run in each] for name, each in runs.items()},
+        **{f"{name}_requests_per_s": [run.requests_per_s for run in served] for name, served in runs.items()},
+        **{f"{name}_ttft_p99_ms": [1000 * run.ttft.p99 for run in served] for name, served in runs.items()},
+        **{f"{name}_e2e_mean_ms": [1000 * run.e2e.mean for run in served] for name, served in runs.items()},
         closed_in_system=[run.requests_per_s * run.e2e.mean for run in closed],
         open_peak_waiting=[run.peak_waiting for run in opened],
     )

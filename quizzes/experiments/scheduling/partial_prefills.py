@@ -31,11 +31,11 @@ def partial_prefills(
         unused [tokens]: Budget that steps left unused while requests waited or ran, all steps but the last.
     """
     names = [f"long{i}" for i in range(longs)] + [f"short{i}" for i in range(shorts)]
-    found: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = {}
 
     def note(**figures: Any) -> None:
         for name, value in figures.items():
-            found.setdefault(name, []).append(value)
+            columns.setdefault(name, []).append(value)
 
     for threshold in thresholds:
         engine = ctx.core(
@@ -61,4 +61,4 @@ def partial_prefills(
             **{f"{kind}_ttft": fmean(first[name] + 1 for name in group) for kind, group in ones.items()},
             **{f"{kind}_tokens": fmean(done[first[name]] for name in group) for kind, group in ones.items()},
         )
-    return Result(**found)
+    return Result(**columns)

@@ -135,7 +135,7 @@ def policy_lab(
         steps=[max(outcome.finished for outcome in run) + 1 for run in runs],
         tenant_mean_latency=[
             {
-                name: fmean(each for each, who in zip(row, tenants, strict=True) if who == name)
+                name: fmean(latency for latency, who in zip(row, tenants, strict=True) if who == name)
                 for name in tenants
             }
             for row in latencies
@@ -266,7 +266,9 @@ def head_of_line(
     bypass = ctx.core(num_blocks=blocks, make_scheduler=BypassScheduler).run(asks)
     runs = {"fcfs": fcfs, "bypass": bypass}
     waits = {
-        name: sum(run.outcomes[each].admitted - run.outcomes[each].arrival for each in names)
+        name: sum(
+            run.outcomes[request_id].admitted - run.outcomes[request_id].arrival for request_id in names
+        )
         for name, run in runs.items()
     }
     blocked = sum(held_back(step) for step in fcfs.steps)

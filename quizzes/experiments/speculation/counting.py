@@ -39,9 +39,9 @@ def lookup(
     from engine.spec.ngram import continuation
 
     text = np.array(tokens, np.int32)
-    found = continuation(text, shortest, longest, k)
+    drafts = continuation(text, shortest, longest, k)
     size = next((n for n in range(longest, shortest - 1, -1) if continuation(text, n, n, 1)), 0)
-    return Result(drafts=found, num_drafts=len(found), looked_up=size)
+    return Result(drafts=drafts, num_drafts=len(drafts), looked_up=size)
 
 
 ENGINE = Path(__file__).parents[3] / "engine"

@@ -176,7 +176,7 @@ def eagle_vs_draft(
 
     if device == "cuda" and not torch.cuda.is_available():
         raise NeedsHardware("drafters are to be compared on a GPU, and there is none (CUDA)")
-    found = {}
+    runs = {}
     for name, method, most in (
         ("eagle", "eagle", k),
         ("medusa", "medusa", MEDUSA_HEADS),
@@ -184,8 +184,8 @@ def eagle_vs_draft(
     ):
         speculative = {**METHODS[method], "num_speculative_tokens": min(k, most)}
         with ctx.llm(max_num_seqs=32, speculative_config=speculative, device=device) as llm:
-            found[name] = run(llm, prompts(workload, requests), temperature=0.0, max_tokens=max_tokens)
+            runs[name] = run(llm, prompts(workload, requests), temperature=0.0, max_tokens=max_tokens)
     return Result(
-        **{f"{name}_acceptance": counted.acceptance for name, counted in found.items()},
-        **{f"{name}_tokens_per_step": counted.tokens_per_step for name, counted in found.items()},
+        **{f"{name}_acceptance": counted.acceptance for name, counted in runs.items()},
+        **{f"{name}_tokens_per_step": counted.tokens_per_step for name, counted in runs.items()},
     )

@@ -69,15 +69,15 @@ def medusa_tree(
         for name, paths in (("chain", chain), ("tree", tree))
     }
     tokens = sum(map(len, answers))
-    found = _accuracy(answers)
+    accuracy = _accuracy(answers)
     return Result(
         chain_tokens_per_step=tokens / max(1, steps["chain"]),
         tree_tokens_per_step=tokens / max(1, steps["tree"]),
         live_tokens_per_step=live.tokens_per_step,
         chain_positions=1 + heads,
         tree_positions=1 + len(tree),
-        head_accuracy=[shares[0] for shares in found],
-        best_two=[shares[0] + shares[1] for shares in found],
+        head_accuracy=[shares[0] for shares in accuracy],
+        best_two=[shares[0] + shares[1] for shares in accuracy],
         nodes_by_level=[sum(len(path) == depth for path in tree) for depth in range(1, heads + 1)],
         steps_chain=steps["chain"],
         steps_tree=steps["tree"],
@@ -128,24 +128,24 @@ def _usual_accuracy() -> list[list[float]]:
     from engine.zoo.tokenizer import load_tokenizer
 
     tokenizer, ranker = load_tokenizer(resolve("shop")), _Ranker(MEDUSA_HEADS)
-    found: list[Ranks] = []
+    ranks: list[Ranks] = []
     for conversation in conversations("validation", seed=11, number=12):
         sample = tokenize(conversation, tokenizer)
         marks = sample.answer_ids.tolist()
         starts = {number: marks.index(number) for number in sorted(set(marks)) if number > 0}
         answers = [range(start, start + marks.count(number)) for number, start in starts.items()]
-        found += ranker.ranks(sample.tokens.tolist(), answers)
-    return _accuracy(found)
+        ranks += ranker.ranks(sample.tokens.tolist(), answers)
+    return _accuracy(ranks)
 
 
 def _accuracy(answers: list[Ranks]) -> list[list[float]]:
     """Return the share of places, by head, at which its guess of rank 0, 1, ... was right."""
     rows = [row for ranks in answers for row in ranks]
-    found = []
+    shares = []
     for head in range(len(rows[0])):
         ranks = [row[head] for row in rows if row[head] != _NEVER]
-        found.append([ranks.count(rank) / max(1, len(ranks)) for rank in range(RANKS_KEPT)])
-    return found
+        shares.append([ranks.count(rank) / max(1, len(ranks)) for rank in range(RANKS_KEPT)])
+    return shares
 
 
 def best_tree(accuracy: list[list[float]], nodes: int) -> set[Path]:
