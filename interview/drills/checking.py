@@ -37,22 +37,28 @@ class Proof:
 
     def problems(self, drill: Drill) -> list[str]:
         """Return what keeps the drill from being fair."""
-        found, share = [], drill.objective.share
+        problems, share = [], drill.objective.share
         if self.good["healthy"] < share:
-            found.append(f"the healthy twin misses its objective: {self.good['healthy']:.0%} of {share:.0%}")
+            problems.append(
+                f"the healthy twin misses its objective: {self.good['healthy']:.0%} of {share:.0%}"
+            )
         if self.good["faulty"] >= share:
-            found.append(f"the fault does not break the objective: {self.good['faulty']:.0%} of {share:.0%}")
+            problems.append(
+                f"the fault does not break the objective: {self.good['faulty']:.0%} of {share:.0%}"
+            )
         for number in drill.right_fixes:
             if self.good[str(number)] < share:
-                found.append(f"fix {number} does not restore it: {self.good[str(number)]:.0%} of {share:.0%}")
+                problems.append(
+                    f"fix {number} does not restore it: {self.good[str(number)]:.0%} of {share:.0%}"
+                )
         for number, fix in enumerate(drill.fixes, 1):
             if not fix.helps and self.good.get(str(number), 0.0) >= share:
-                found.append(f"fix {number} restores it, too, and is not marked with helps")
+                problems.append(f"fix {number} restores it, too, and is not marked with helps")
         for name, sign in drill.evidence.items():
             if self.signature.get(name, 0) != sign:
                 pair = f"{self.faulty[name]:,.2f} against {self.healthy[name]:,.2f}"
-                found.append(f"evidence {name} does not go {'up' if sign > 0 else 'down'}: {pair}")
-        return found
+                problems.append(f"evidence {name} does not go {'up' if sign > 0 else 'down'}: {pair}")
+        return problems
 
 
 def prove(drill: Drill, tell: Tell = lambda text: None) -> Proof:
@@ -65,8 +71,8 @@ def prove(drill: Drill, tell: Tell = lambda text: None) -> Proof:
     changes = {"healthy": [], "faulty": [drill.fault]} | {
         str(number): [drill.fault, fix] for number, fix in enumerate(drill.fixes, 1)
     }
-    for name, each in changes.items():
-        stage, load = drill.changed(*each)
+    for name, change in changes.items():
+        stage, load = drill.changed(*change)
         record = run(stage, load, lambda text, name=name: tell(f"{drill.id}, {name}: {text}"))  # type: ignore[misc]
         good[name] = round(good_share(record, load, drill.objective), 3)
         seen[name] = figures(record, load)
@@ -75,11 +81,11 @@ def prove(drill: Drill, tell: Tell = lambda text: None) -> Proof:
 
 def recorded() -> dict[str, Proof]:
     """Return the proofs of signatures.json."""
-    found: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    proofs: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     whole = dict.fromkeys(FIGURES, 0.0)
     return {
         name: Proof(whole | proof["healthy"], whole | proof["faulty"], proof["good"])
-        for name, proof in found.items()
+        for name, proof in proofs.items()
     }
 
 

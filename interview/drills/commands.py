@@ -12,22 +12,22 @@ HOOKS_VARIABLE = "PREP_DRILL_HOOKS"
 
 def options(settings: Settings) -> list[str]:
     """Return options of `prep serve` as arguments."""
-    found: list[str] = []
+    flags: list[str] = []
     for name, value in settings.items():
         if value is True or value is False:
-            found.append(f"--{name}" if value else f"--no-{name}")
+            flags.append(f"--{name}" if value else f"--no-{name}")
         elif value is not None:
-            for each in value if isinstance(value, list) else [value]:
-                found += [f"--{name}", str(each)]
-    return found
+            for item in value if isinstance(value, list) else [value]:
+                flags += [f"--{name}", str(item)]
+    return flags
 
 
 def commands(stage: Stage) -> list[str]:
     """Return the commands that start the servers of a stage, and its gateway."""
-    found = [f"prep {' '.join(arguments(stage, number))}" for number in range(stage.replicas)]
+    lines = [f"prep {' '.join(arguments(stage, number))}" for number in range(stage.replicas)]
     if stage.gateway is not None:
-        found.append("prep gateway run  " + json.dumps(stage.gateway))
-    return found
+        lines.append("prep gateway run  " + json.dumps(stage.gateway))
+    return lines
 
 
 def arguments(stage: Stage, number: int) -> list[str]:
@@ -45,5 +45,5 @@ def is_right_fix(drill: Drill, change: Change) -> bool:
 def _effect(drill: Drill, change: Change) -> object:
     """Return stage and load after a change of the faulty stage, with options as the servers read them: "5" is 5."""
     stage, load = drill.changed(drill.fault, change)
-    read = {name: found for name, value in stage.set.items() if (found := options({name: value}))}
+    read = {name: flags for name, value in stage.set.items() if (flags := options({name: value}))}
     return stage.model_copy(update={"set": read}), load

@@ -25,15 +25,15 @@ def runs_of(events: Iterable[Event]) -> dict[str, dict[str, float]]:
 
     An interview knows no figures of a fix.
     """
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     is_met = False
     for event in events:
         name = {"healthy": "yesterday", "faulty": "today", "fix": "with the fix"}.get(event["event"])
         if name is None or "figures" not in event or (event["event"] == "fix" and is_met):
             continue
-        found[name] = event["figures"]
+        figures[name] = event["figures"]
         is_met = event["event"] == "fix" and event["is_met"]
-    return found
+    return figures
 
 
 def compare(runs: dict[str, dict[str, float]], figures: Iterable[str]) -> list[Line]:

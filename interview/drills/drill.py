@@ -276,8 +276,8 @@ class Drill(_Part):
 @cache
 def causes() -> dict[str, str]:
     """Return all hypotheses: id -> sentence."""
-    found: dict[str, str] = yaml.safe_load((HERE / "causes.yaml").read_text(encoding="utf-8"))
-    return found
+    texts: dict[str, str] = yaml.safe_load((HERE / "causes.yaml").read_text(encoding="utf-8"))
+    return texts
 
 
 def load_drills(folder: Path = FOLDER) -> Index[Drill]:

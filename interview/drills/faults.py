@@ -63,12 +63,12 @@ def pace(step_ms: float, token_ms: float, row_ms: float) -> None:
 
     def paced(self: EngineCore) -> Any:
         start = time.monotonic()
-        found = step(self)
+        outputs = step(self)
         stats = self.scheduler.stats
         if self.scheduler.requests or stats.num_scheduled_tokens:
             ms = step_ms + token_ms * stats.num_prefill_tokens + row_ms * stats.num_decode_tokens
             time.sleep(max(0.0, start + ms / 1000 - time.monotonic()))
-        return found
+        return outputs
 
     EngineCore.step = paced  # type: ignore[method-assign]
 
@@ -113,12 +113,12 @@ def compile_on_first_use(ms: float, warm: bool) -> None:
         time.sleep(12 * ms / 1000)
 
     def compiling(self: EngineCore) -> Any:
-        found = step(self)
+        outputs = step(self)
         size = self.scheduler.stats.num_scheduled_tokens.bit_length()
         if size not in seen and self.scheduler.requests:
             seen.add(size)
             time.sleep(ms / 1000)
-        return found
+        return outputs
 
     EngineCore.step = compiling  # type: ignore[method-assign]
 
@@ -160,7 +160,7 @@ def stamp_prompts(tokens: int, place: Literal["head", "tail"], fixed: int = 0, l
         if len(token_ids) < least:
             return process(self, request_id, prompt, *args, **options)
         number = next(numbers)
-        stamp = [150] * fixed + [100 + (number * 31 + 7 * each) % 800 for each in range(tokens)]
+        stamp = [150] * fixed + [100 + (number * 31 + 7 * position) % 800 for position in range(tokens)]
         joined = stamp + token_ids if place == "head" else token_ids + stamp
         return process(self, request_id, joined, *args, **options)
 

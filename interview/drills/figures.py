@@ -117,8 +117,8 @@ def direction(name: str, faulty: float, healthy: float) -> int:
 
 def signature(faulty: Figures, healthy: Figures) -> Signature:
     """Return the directions that are not 0."""
-    found = {name: direction(name, faulty[name], healthy[name]) for name in FIGURES}
-    return {name: sign for name, sign in found.items() if sign}
+    directions = {name: direction(name, faulty[name], healthy[name]) for name in FIGURES}
+    return {name: sign for name, sign in directions.items() if sign}
 
 
 def shown(name: str, value: float) -> str:

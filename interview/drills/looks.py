@@ -40,9 +40,9 @@ def in_lines(details: list[str], told: list[Row], width: int = WIDTH) -> list[st
         names, now, before = (max(map(len, column)) for column in list(zip(*told, strict=True))[:3])
         now, before = max(now, len("now")), max(before, len("yesterday"))
         lines.append(f"{'figure':{names}}  {'now':>{now}}  {'yesterday':>{before}}")
-        for each in told:
-            row = f"{each.figure:{names}}  {each.now:>{now}}  {each.before:>{before}}"
-            says = "" if each.says == each.figure else f"  {each.says}"
+        for entry in told:
+            row = f"{entry.figure:{names}}  {entry.now:>{now}}  {entry.before:>{before}}"
+            says = "" if entry.says == entry.figure else f"  {entry.says}"
             lines += [row + says] if len(row + says) <= width else [row, says]
     return lines
 
@@ -63,7 +63,7 @@ def rows(name: str, now: Figures, before: Figures, among: Collection[str] = FIGU
 
 def figures_of(names: list[str]) -> set[str]:
     """Return the figures that these looks show."""
-    return {each for each, figure in FIGURES.items() if figure.look in names}
+    return {name for name, figure in FIGURES.items() if figure.look in names}
 
 
 def _nothing(record: Record) -> Iterator[str]:
@@ -126,8 +126,8 @@ def _requests(record: Record) -> Iterator[str]:
 
 def _clients(record: Record) -> Iterator[str]:
     errors: dict[str, int] = {}
-    for each in record.sent:
-        kind = each.error or ("answered" if each.last else "no answer")
+    for request in record.sent:
+        kind = request.error or ("answered" if request.last else "no answer")
         errors[kind] = errors.get(kind, 0) + 1
     yield f"{counted(len(record.sent), 'request')}: " + ", ".join(
         f"{number} {kind}" for kind, number in errors.items()

@@ -20,15 +20,15 @@ def figures(record: Record, load: Load) -> Figures:
     """Return every figure of FIGURES."""
     steps = [step for server in record.steps for step in server]
     log = [entry for server in record.log for entry in server]
-    found = _of_metrics(record, load, steps, log)
-    found |= _of_clients(record, log)
+    measured = _of_metrics(record, load, steps, log)
+    measured |= _of_clients(record, log)
     parts = [_of_steps(server) for server in record.steps if server]
-    found |= {name: fmean(part[name] for part in parts) for name in (parts[0] if parts else {})}
-    found |= _of_log(record, log)
-    found |= _of_replicas(record)
-    found |= platform_figures(record)
-    found |= quality_figures(record.due, record.sent)
-    return {name: round(float(found.get(name, 0.0)), 4) for name in FIGURES}
+    measured |= {name: fmean(part[name] for part in parts) for name in (parts[0] if parts else {})}
+    measured |= _of_log(record, log)
+    measured |= _of_replicas(record)
+    measured |= platform_figures(record)
+    measured |= quality_figures(record.due, record.sent)
+    return {name: round(float(measured.get(name, 0.0)), 4) for name in FIGURES}
 
 
 def _p(values: Iterable[float], share: float) -> float:
@@ -53,9 +53,9 @@ def _of_metrics(
         "server_ttft_p99": _ms(total.ttft_p99),
         "server_itl_p50": _ms(total.itl_p50),
         "server_itl_p99": _ms(total.itl_p99),
-        "waiting_mean": fmean(each.waiting for each in busy),
-        "running_mean": fmean(each.running for each in busy),
-        "kv_mean": fmean(each.kv_cache_usage for each in busy),
+        "waiting_mean": fmean(reading.waiting for reading in busy),
+        "running_mean": fmean(reading.running for reading in busy),
+        "kv_mean": fmean(reading.kv_cache_usage for reading in busy),
         "preemptions": more.get("num_preemptions_total", 0.0),
         "deferred_mean": fmean(step.get("num_kv_waits", 0) for step in steps) if steps else 0.0,
         "hit_rate": total.prefix_hit_rate or 0.0,
@@ -64,26 +64,26 @@ def _of_metrics(
         "ends_length_share": more.get("ended_length", 0.0) / ended if ended else 0.0,
         "ends_abort": more.get("ended_abort", 0.0),
         "rejections": more.get("admission_rejections_total", 0.0),
-        "answer_tokens": fmean(each["output"] for each in log) if log else 0.0,
+        "answer_tokens": fmean(entry["output"] for entry in log) if log else 0.0,
         "acceptance": total.draft_acceptance or 0.0,
         "lora_loads": sum(step.get("num_lora_loads", 0) for step in steps),
     }
 
 
 def _of_clients(record: Record, log: Sequence[dict[str, Any]]) -> Figures:
-    done = [each for each in record.sent if each.last and not each.error]
-    gaps = [gap for each in done for gap in each.gaps]
+    done = [sent for sent in record.sent if sent.last and not sent.error]
+    gaps = [gap for sent in done for gap in sent.gaps]
     heard = [entry["TTFTMs"] for entry in log if "TTFTMs" in entry]
-    ttft = 1000 * _p((each.ttft for each in done), 50)
-    errors = [each.error for each in record.sent if each.error and each.error != LEFT]
-    first = sum(each.attempt == 1 for each in record.sent)
+    ttft = 1000 * _p((sent.ttft for sent in done), 50)
+    errors = [sent.error for sent in record.sent if sent.error and sent.error != LEFT]
+    first = sum(sent.attempt == 1 for sent in record.sent)
     return {
         "client_ttft_p50": ttft,
-        "client_ttft_p99": 1000 * _p((each.ttft for each in done), 99),
+        "client_ttft_p99": 1000 * _p((sent.ttft for sent in done), 99),
         "client_gap_p50": 1000 * _p(gaps, 50),
         "client_gap_p99": 1000 * _p(gaps, 99),
         "client_extra_ms": max(0.0, ttft - median(heard)) if heard and done else 0.0,
-        "unanswered": sum(not each.last and not each.error for each in record.sent),
+        "unanswered": sum(not sent.last and not sent.error for sent in record.sent),
         "failed": len(errors),
         "refused": sum(error == "HTTP 400" for error in errors),
         "timeouts": sum("408" in error for error in errors),
@@ -132,7 +132,7 @@ def _of_log(record: Record, log: Sequence[dict[str, Any]]) -> Figures:
 
 def skew_ms(record: Record) -> float:
     """Return the difference between the request log's times of arrival and the clients' times of sending."""
-    done = [each.due for each in record.sent if each.last and not each.error]
+    done = [sent.due for sent in record.sent if sent.last and not sent.error]
     arrived = [
         entry["arrival"]
         for server in record.log
@@ -158,13 +158,13 @@ def _of_replicas(record: Record) -> Figures:
 def good_share(record: Record, load: Load, objective: Objective) -> float:
     """Return the share of requests within the objective. A request without an answer is not."""
     last: dict[tuple[str, float], Sent] = {}
-    for each in record.sent:
-        if load.groups[each.name].counts and not (objective.sheds and each.error == "HTTP 429"):
-            last[each.name, each.due] = each
+    for sent in record.sent:
+        if load.groups[sent.name].counts and not (objective.sheds and sent.error == "HTTP 429"):
+            last[sent.name, sent.due] = sent
     if objective.clock_ms is not None and skew_ms(record) > objective.clock_ms:
         return 0.0
     right = marks(record.due, record.sent) if objective.right else {}
-    good = sum(_is_good(each, objective) and right.get(key, True) for key, each in last.items())
+    good = sum(_is_good(answer, objective) and right.get(key, True) for key, answer in last.items())
     return good / len(last) if last else 0.0
 
 

@@ -63,12 +63,13 @@ def drafts_take(ms: float, shift: int = 0) -> None:
     proposed = [0]
 
     def counted(self: Speculator, *args: Any) -> dict[str, list[int]]:
-        found = propose(self, *args)
-        found = {
-            name: [(token + shift) % self.vocab_size for token in drafts] for name, drafts in found.items()
+        proposals = propose(self, *args)
+        proposals = {
+            name: [(token + shift) % self.vocab_size for token in drafts]
+            for name, drafts in proposals.items()
         }
-        proposed[0] = sum(map(len, found.values()))
-        return found
+        proposed[0] = sum(map(len, proposals.values()))
+        return proposals
 
     def slower(self: EngineCore) -> Any:
         time.sleep(ms * proposed[0] / 1000)

@@ -37,15 +37,15 @@ def foreign_hits(record: Record) -> int:
     for due in record.due:
         senders[crc32(repr(list(due.prompt[:BLOCK])).encode()) & 0x7FFF].append(due.name)
     entries: dict[int, list[int]] = defaultdict(list)
-    for entry in sorted((each for server in record.log for each in server), key=lambda each: each["arrival"]):
+    for entry in sorted((line for server in record.log for line in server), key=lambda line: line["arrival"]):
         entries[entry["prefix"]].append(entry["prefix_len"])
-    found = 0
+    num_hits = 0
     for prefix, names in senders.items():
         if len(set(names)) < 2 or len(entries[prefix]) != len(names):
             continue
         hits = zip(names, entries[prefix], strict=True)
-        found += sum(hit > 0 and name not in names[:number] for number, (name, hit) in enumerate(hits))
-    return found
+        num_hits += sum(hit > 0 and name not in names[:number] for number, (name, hit) in enumerate(hits))
+    return num_hits
 
 
 def _rank_gap(lines: str) -> float:
@@ -53,7 +53,7 @@ def _rank_gap(lines: str) -> float:
     times: dict[str, list[float]] = defaultdict(list)
     for rank, ms in re.findall(r"rank (\d+): ([\d.]+) ms of a step", lines):
         times[rank].append(float(ms))
-    middles = [median(each) for each in times.values()]
+    middles = [median(of_rank) for of_rank in times.values()]
     return max(middles) - min(middles) if len(middles) > 1 else 0.0
 
 

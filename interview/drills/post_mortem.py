@@ -25,7 +25,7 @@ def post_mortem(events: list[dict[str, Any]]) -> str:
     lines += ["## Timeline", "", "| time | event |", "|---|---|"]
     lines += [f"| {event['at'][11:]} | {_sentence(event)} |" for event in events]
     lines += ["", "## Root cause", ""]
-    lines += [_stated(number, each) for number, each in enumerate(guesses)] or ["None was stated."]
+    lines += [_stated(number, guess) for number, guess in enumerate(guesses)] or ["None was stated."]
     if end is not None:
         lines += ["", f"Found in the debrief: {causes()[drill.cause]} {drill.debrief.say}"]
     lines += _evidence(events, set() if end is None else set(drill.evidence))

@@ -49,18 +49,20 @@ def is_right(sent: Sent, asked: Question) -> bool:
 
 def marks(due: list[Due], sent: list[Sent]) -> dict[tuple[str, float], bool]:
     """Return whether the last answer to each question is right, by the group and the time of the question."""
-    asked = {(each.name, each.at): each for each in due if isinstance(each, Question) and each.answer}
-    return {key: is_right(each, asked[key]) for each in sent if (key := (each.name, each.due)) in asked}
+    asked = {(entry.name, entry.at): entry for entry in due if isinstance(entry, Question) and entry.answer}
+    return {
+        key: is_right(answer, asked[key]) for answer in sent if (key := (answer.name, answer.due)) in asked
+    }
 
 
 def quality_figures(due: list[Due], sent: list[Sent]) -> Figures:
     """Return the share of right answers among the shorter and the longer half of the questions; 0 without any."""
     marked = marks(due, sent)
-    asked = [each for each in due if isinstance(each, Question) and (each.name, each.at) in marked]
-    asked.sort(key=lambda each: len(each.text))
+    asked = [entry for entry in due if isinstance(entry, Question) and (entry.name, entry.at) in marked]
+    asked.sort(key=lambda entry: len(entry.text))
     middle = len(asked) // 2
     halves = {"right_short": asked[:middle], "right_long": asked[middle:]}
     return {
-        name: fmean(marked[each.name, each.at] for each in half) if half else 0.0
+        name: fmean(marked[entry.name, entry.at] for entry in half) if half else 0.0
         for name, half in halves.items()
     }

@@ -80,14 +80,14 @@ class Rig:
 
     def logs(self, ending: str) -> list[list[dict[str, Any]]]:
         """Return the lines of a log, per server. A line under way is left out."""
-        found = []
+        logs = []
         for path in self.paths(ending):
             lines: list[dict[str, Any]] = []
             for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
                 with suppress(ValueError):
                     lines.append(json.loads(line))
-            found.append(lines)
-        return found
+            logs.append(lines)
+        return logs
 
     def last_lines(self) -> str:
         """Return the end of the first server's output, without the lines of its start."""

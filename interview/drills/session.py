@@ -208,12 +208,12 @@ class Session:
 
     def end(self) -> Score:
         """Score the session."""
-        found = score(
+        result = score(
             self.drill, self.looked, self.guesses, self.helped_by, self.seconds, is_late=self.is_late
         )
-        self._write("end", **asdict(found))
+        self._write("end", **asdict(result))
         self.close()
-        return found
+        return result
 
     def close(self) -> None:
         """Let go of the session: from now on `is_held` says no."""
@@ -264,20 +264,20 @@ def read(session_id: str) -> list[dict[str, Any]]:
     names = sessions()
     with suppress(UnknownId):
         session_id = find_drill(session_id).code
-    found = [name for name in names if name == session_id or name.endswith(f"-{session_id}")]
-    if not found:
+    matches = [name for name in names if name == session_id or name.endswith(f"-{session_id}")]
+    if not matches:
         known = (
             f"sessions are {', '.join(names[:5])}" if names else "none is kept; prep drill start begins one"
         )
         raise NoSession(f"no session of a drill is called {session_id!r}; {known}")
     events = []
-    for line in (folder() / f"{found[0]}.jsonl").read_text(encoding="utf-8").splitlines():
+    for line in (folder() / f"{matches[0]}.jsonl").read_text(encoding="utf-8").splitlines():
         try:
             events.append(json.loads(line))
         except ValueError:
             break  # cut off by a crash
     if not events or events[0].get("format") != FORMAT:
-        raise NoSession(f"the file of {found[0]} is damaged, or of another version")
+        raise NoSession(f"the file of {matches[0]} is damaged, or of another version")
     find_drill(events[0]["drill"])
     return events
 

@@ -25,9 +25,9 @@ class TimedRankWorker(RankWorker):
 
         def timed(group: Group, tensor: Any) -> Any:
             start = time.monotonic()
-            found = reduce(group, tensor)
+            reduced = reduce(group, tensor)
             self._waited += time.monotonic() - start
-            return found
+            return reduced
 
         Group.all_reduce = timed  # type: ignore[method-assign,assignment]
 
@@ -36,7 +36,7 @@ class TimedRankWorker(RankWorker):
         slow, ms = self.slow
         if slow == self._rank:
             time.sleep(ms / 1000)
-        found = super().execute(out, bitmask)
+        output = super().execute(out, bitmask)
         now = time.monotonic()
         self._times.append(now - start - self._waited)
         if now - self._told > 1:
@@ -45,7 +45,7 @@ class TimedRankWorker(RankWorker):
                 f"rank {self._rank}: {1000 * middle:.1f} ms of a step outside of all-reduce", file=sys.stderr
             )
             self._told, self._times = now, []
-        return found
+        return output
 
 
 class SlowRankWorker(TimedRankWorker):

@@ -22,12 +22,12 @@ WORDS = (
 
 def requests(load: Load) -> list[Due]:
     """Return all requests in order of arrival."""
-    found = [
+    all_due = [
         due
         for number, (name, group) in enumerate(load.groups.items())
         for due in _of_group(load, name, group, number)
     ]
-    return sorted(found, key=lambda due: due.at)
+    return sorted(all_due, key=lambda due: due.at)
 
 
 def _of_group(load: Load, name: str, group: Group, number: int) -> list[Due]:
@@ -44,7 +44,7 @@ def _of_group(load: Load, name: str, group: Group, number: int) -> list[Due]:
         seed=load.seed + 100 * number,
     )
     shared = list(load.groups).index(group.prefixes_of or name)
-    return [_due(each, name, group, number, shared) for each in workload]
+    return [_due(request, name, group, number, shared) for request in workload]
 
 
 def _due(drawn: SimRequest, name: str, group: Group, number: int, shared: int) -> Due:

@@ -30,10 +30,10 @@ def design_step(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversat
     observed: list[evidence.Evidence] = []
     tries = 0
     for number, (say, args, solution) in enumerate(rounds):
-        found = yield from _design(talk, drawn, canvas, asked, number, say, drawn.value(args), values)
-        if found is None:
+        outcome = yield from _design(talk, drawn, canvas, asked, number, say, drawn.value(args), values)
+        if outcome is None:
             return
-        met, spent, count, values = found
+        met, spent, count, values = outcome
         best = yield from _run_canvas(
             talk, drawn, canvas, asked, drawn.value(solution), drawn.value(args), f".ref{number}"
         )
@@ -101,10 +101,10 @@ def _run_canvas(
     asked_run = dict(asked.run)
     is_reference = label.startswith(".ref")
     everything = {**drawn.value(canvas.run.args), **values, **args}
-    found = yield from run_experiment(talk, asked, canvas.run.run, everything, label, silent=is_reference)
+    result = yield from run_experiment(talk, asked, canvas.run.run, everything, label, silent=is_reference)
     if is_reference:
         asked.run = asked_run  # the reference is for the report's ratio only
-    return found
+    return result
 
 
 def reverse_step(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversation:
@@ -151,10 +151,10 @@ def code_step(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> Conversatio
     passed, failed = reply["passed"], reply["failed"]
     asked.replies = {name: reply.get(name) for name in ("source", "passed", "failed", "tries")}
     asked.all_right = not failed and bool(passed)
-    found = evidence.of_code(
+    pieces = evidence.of_code(
         len(passed), len(failed), int(reply.get("tries") or 1), list(step.axes), asked.key
     )
-    talk.note(asked, found)
+    talk.note(asked, pieces)
     talk.preface = f"{len(passed)} of {len(passed) + len(failed)} checks pass."
 
 

@@ -71,7 +71,7 @@ def _truth(instance: Instance, result: dict[str, Any]) -> str:
     """Return what a run shows, in words."""
     texts, units = texts_of(instance), {answer.id: answer.unit or "" for answer in instance.question.answers}
     said = [
-        ", ".join(texts.get(each, str(each)) for each in value).rstrip(".")
+        ", ".join(texts.get(option, str(option)) for option in value).rstrip(".")
         if key == "choice"
         else f"{texts.get(key) or key.replace('_', ' ')} {figure(value)} {units.get(key, '')}".strip()
         for key, value in instance.expected(result).items()
@@ -132,7 +132,7 @@ def tell(talk: Talk, asked: Asked, instance: Instance, graded: Graded) -> None:
     texts = {choice.id: instance.render(choice.text) for choice in instance.question.choices}
     for part in graded.parts:
         shown = [
-            ", ".join(texts.get(each, str(each)) for each in value)
+            ", ".join(texts.get(option, str(option)) for option in value)
             if part.id == "choice"
             else f"{figure(value)} {part.unit}".strip()
             for value in (part.given, part.expected)

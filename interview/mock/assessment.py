@@ -121,7 +121,7 @@ def assess(talk: Talk) -> Assessment:
 
 def lack_of(asked: Sequence[Asked]) -> str:
     """Return why no explanation can carry a "yes": the faults of the one that has fewest; "" if one can."""
-    judged = [each.lacks for each in asked if each.lacks is not None and each.replies.get("text")]
+    judged = [answer.lacks for answer in asked if answer.lacks is not None and answer.replies.get("text")]
     return join_and(min(judged, key=len)) if judged else "none was given"
 
 
@@ -134,27 +134,27 @@ def supported(talk: Talk) -> list[Evidence]:
     if not prose or any(asked.makes_a_point for asked in prose):
         return list(talk.evidence)
     shown: dict[str, float] = {}
-    for each in talk.evidence:
-        if each.axis in ("correctness", "quantification") and each.kind in ("number", "program"):
-            shown[each.step] = max(each.value, shown.get(each.step, 0.0))
+    for piece in talk.evidence:
+        if piece.axis in ("correctness", "quantification") and piece.kind in ("number", "program"):
+            shown[piece.step] = max(piece.value, shown.get(piece.step, 0.0))
     if 2 * sum(value >= STRONG for value in shown.values()) > len(shown):
         return list(talk.evidence)
     right = {asked.key for asked in talk.asked if asked.all_right}
     return [
-        replace(each, value=UNSUPPORTED, why=f"{each.why}; a guess, as nothing was explained")
-        if each.axis != "communication"
-        and each.value > UNSUPPORTED
-        and each.kind not in ("program", "design", "incident")
-        and (each.kind == "option" or (each.value < RIGHT and each.step not in right))
-        else each
-        for each in talk.evidence
+        replace(piece, value=UNSUPPORTED, why=f"{piece.why}; a guess, as nothing was explained")
+        if piece.axis != "communication"
+        and piece.value > UNSUPPORTED
+        and piece.kind not in ("program", "design", "incident")
+        and (piece.kind == "option" or (piece.value < RIGHT and piece.step not in right))
+        else piece
+        for piece in talk.evidence
     ]
 
 
 def _is_luck(asked: Asked, judged: Sequence[Asked], worth: Mapping[str, float]) -> bool:
     """Return whether a right option proves little: at most half of the session's options were right, or the
     candidate was not sure of it."""
-    options = [each for each in judged if _is_option(each)]
+    options = [option for option in judged if _is_option(option)]
     right = sum(worth[option.key] >= STRONG for option in options)
     return _is_option(asked) and (2 * right <= len(options) or (asked.confidence or 100) <= UNSURE)
 

@@ -92,7 +92,7 @@ class Candidate:
 
     def _step(self, turn: Turn) -> tuple[Drawn, Step]:
         scenario, _, step = turn.id.partition("#")[0].partition("/")
-        drawn = next(each for each in self.session.scenarios if each.scenario.id == scenario)
+        drawn = next(entry for entry in self.session.scenarios if entry.scenario.id == scenario)
         return drawn, drawn.scenario.step(step)
 
     def _run(self, name: str, args: dict[str, Any]) -> dict[str, Any]:
@@ -148,12 +148,12 @@ class Candidate:
     def _wrong(self, instance: Instance, key: str, right: Any) -> str:
         if key == "choice":
             ids = [choice.id for choice in instance.choices()]
-            return str(next((n for n, each in enumerate(ids, 1) if each not in right), 1))
+            return str(next((n for n, option in enumerate(ids, 1) if option not in right), 1))
         if isinstance(right, bool):
             return "no" if right else "yes"
         if isinstance(right, int | float):
             off = right * (7 if self.persona == "wrong" else 2.5) + 3
-            answer = next(each for each in instance.question.answers if each.id == key)
+            answer = next(part for part in instance.question.answers if part.id == key)
             return typed(round(off) if answer.type == "int" else float(off), answer.unit or "")
         if isinstance(right, list):
             return ", ".join(map(str, [*right[1:], 7]))

@@ -109,7 +109,7 @@ class Case:
     def model_answer(self) -> str:
         """Return an answer with all points: the cheapest deciding look, the cause and a right fix."""
         name = cheapest_evidence(self.drill)
-        row = next(each for each in self._rows(FIGURES[name].look) if each.figure == name)
+        row = next(entry for entry in self._rows(FIGURES[name].look) if entry.figure == name)
         fix = self.drill.fixes[self.drill.right_fixes[0] - 1].say
         return (
             f'The look "{FIGURES[name].look}" decides: {row.says} is {row.now}, and was {row.before}. '
@@ -125,25 +125,25 @@ class Case:
     def judge(self, talk: Talk, asked: Asked, axes: Sequence[str]) -> Score:
         """Keep rows, evidence and debrief of an incident whose replies are in `asked`. Return its score."""
         guess, fixes = asked.replies, asked.replies["fixes"]
-        found = self.score(guess, asked.seconds)
+        result = self.score(guess, asked.seconds)
         texts = dict(self.causes)
         right = texts[self.drill.cause]
         said = named(guess["evidence"]) or "none"
         asked.rows = [
-            ("cause", texts[guess["cause"]], right, found.cause > 0),
-            ("figures that decide", said, named(self.drill.evidence, " or "), found.evidence > 0),
+            ("cause", texts[guess["cause"]], right, result.cause > 0),
+            ("figures that decide", said, named(self.drill.evidence, " or "), result.evidence > 0),
             *self.rows_of(fixes),
         ]
-        asked.confidence, asked.all_right = guess["confidence"], found.is_solved
-        asked.cause_right = found.cause > 0
+        asked.confidence, asked.all_right = guess["confidence"], result.is_solved
+        asked.cause_right = result.cause > 0
         asked.explain, asked.replies["drill"] = self.debrief, self.drill.code
         talk.note(
             asked,
             evidence.of_drill(
-                found, len(fixes), axes, asked.key, guess["confidence"], least=least_cost(self.drill)
+                result, len(fixes), axes, asked.key, guess["confidence"], least=least_cost(self.drill)
             ),
         )
-        return found
+        return result
 
     def rows_of(self, fixes: list[str]) -> Iterator[tuple[str, str, str, bool]]:
         """Yield a row per repair: the objective, the repair, the share of good requests, whether it is met."""
@@ -161,7 +161,9 @@ def cheapest_evidence(drill: Drill) -> str:
 def least_cost(drill: Drill) -> int:
     """Return the cost of the cheapest looks that show all figures which a full score names."""
     groups = combinations(drill.evidence, min(WANTED, len(drill.evidence)))
-    return min(sum(LOOKS[name].cost for name in {FIGURES[each].look for each in group}) for group in groups)
+    return min(
+        sum(LOOKS[name].cost for name in {FIGURES[figure].look for figure in group}) for group in groups
+    )
 
 
 def look_words(name: str) -> str:

@@ -64,12 +64,12 @@ def choose(
 
 def last_used(past: Sequence[Saved]) -> dict[str, dt.datetime]:
     """Return when each scenario was asked last."""
-    found: dict[str, dt.datetime] = {}
+    last: dict[str, dt.datetime] = {}
     for saved in past:
         for name in saved.spec.scenarios:
             when = _time(saved.spec.started)
-            found[name] = max(found.get(name, when), when)
-    return found
+            last[name] = max(last.get(name, when), when)
+    return last
 
 
 def is_repeat(spec: Spec, past: Sequence[Saved]) -> bool:

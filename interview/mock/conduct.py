@@ -90,7 +90,7 @@ def _pace(talk: Talk) -> list[Evidence]:
         sum(asked.seconds > 60 * OVERTIME * asked.minutes for asked in steps),
         len(steps),
         explained=any(step.explains and holds_up(step.probes) for step in steps),
-        asked=any(each["fact"] for asked in steps for each in asked.clarified),
+        asked=any(question["fact"] for asked in steps for question in asked.clarified),
     )
 
 
@@ -133,17 +133,19 @@ def _ask(talk: Talk, drawn: Drawn, step: Step, why: str = "", before: str = "") 
     for follow_up, reason in _chosen(talk, drawn, step, asked):
         yield from _follow_up(talk, LeftOut(drawn, step, asked, follow_up, reason))
     if step.form == "prose":  # after the probes, which the key points would give away
-        if talk.spec.marks_late and any(each.asked is asked and each.is_probe for each in talk.left_out):
+        if talk.spec.marks_late and any(
+            left_out.asked is asked and left_out.is_probe for left_out in talk.left_out
+        ):
             talk.unmarked.append((drawn, step, asked))
             return
         yield from mark_points(talk, drawn, step, asked)
         judge_prose(talk, drawn, step, asked)
 
 
-def _follow_up(talk: Talk, each: LeftOut) -> Conversation:
+def _follow_up(talk: Talk, left_out: LeftOut) -> Conversation:
     """Ask a follow-up, unless the answer says it already, and count it as a probe of its key points. It is none once
     these were shown, as in logs of earlier versions."""
-    drawn, step, asked, follow_up, reason = each
+    drawn, step, asked, follow_up, reason = left_out
     graded = said_already(drawn, asked, follow_up) if talk.spec.skips_said else None
     if graded is not None:
         talk.evidence += of_answers(graded, follow_up.axes, asked.key, rescued=False)
@@ -165,14 +167,14 @@ def _come_back(talk: Talk) -> Conversation:
     for _ in range(_most_follow_ups(talk)):
         left = 60 * talk.spec.minutes - talk.elapsed
         seen = talk.observations()
-        fit = [each for each in talk.left_out if 60 * each.follow_up.minutes <= left]
+        fit = [left_out for left_out in talk.left_out if 60 * left_out.follow_up.minutes <= left]
         if not fit:
             return
-        each = min(fit, key=lambda each: min(seen[axis] for axis in each.follow_up.axes))
-        talk.left_out.remove(each)
-        talk.unreached.remove(_key(each.drawn, each.follow_up))
+        chosen = min(fit, key=lambda left_out: min(seen[axis] for axis in left_out.follow_up.axes))
+        talk.left_out.remove(chosen)
+        talk.unreached.remove(_key(chosen.drawn, chosen.follow_up))
         talk.preface = f"{talk.preface}\n\n{TIME_LEFT}".strip()
-        yield from _follow_up(talk, each)
+        yield from _follow_up(talk, chosen)
 
 
 def _most_follow_ups(talk: Talk) -> int:
@@ -185,20 +187,20 @@ def _chosen(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> list[tuple[St
     if step.after is not None:
         return []
     seen, level = talk.observations(), _estimate(talk)
-    found = []
+    ranked = []
     for follow_up in drawn.scenario.follow_ups(step.id):
         reason = _reason(step, follow_up, asked)
         if reason:
             axis = min(seen[name] for name in follow_up.axes)
             far = abs(follow_up.difficulty - level)
-            found.append(
+            ranked.append(
                 (CLASSES.index(reason.partition(":")[0]), axis, far, follow_up.id, follow_up, reason)
             )
-    found.sort(key=lambda each: each[:4])
+    ranked.sort(key=lambda entry: entry[:4])
     most = _most_follow_ups(talk)
-    talk.left_out += [LeftOut(drawn, step, asked, each[4], each[5]) for each in found[most:]]
-    talk.unreached += [_key(drawn, each[4]) for each in found[most:]]
-    return [(each[4], each[5]) for each in found[:most]]
+    talk.left_out += [LeftOut(drawn, step, asked, entry[4], entry[5]) for entry in ranked[most:]]
+    talk.unreached += [_key(drawn, entry[4]) for entry in ranked[most:]]
+    return [(entry[4], entry[5]) for entry in ranked[:most]]
 
 
 def _reason(step: Step, follow_up: Step, asked: Asked) -> str:

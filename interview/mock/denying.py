@@ -51,14 +51,14 @@ _INSTEAD = re.compile(r"[,;:]? \b(?:but|instead|rather|whereas)\b", re.IGNORECAS
 
 def _clauses(text: str) -> list[str]:
     """Return the clauses. A statement that is denied as a whole is one, with the words that deny it."""
-    found = []
+    clauses = []
     for sentence in sentences(text):
         begin = _STATEMENT.search(sentence)
         at = begin.start() if begin else len(sentence)
         end = _INSTEAD.search(sentence, begin.end()) if begin else None
         to = end.start() if end else len(sentence)
-        found += [*_BREAK.split(sentence[:at]), sentence[at:to], *_BREAK.split(sentence[to:])]
-    return found
+        clauses += [*_BREAK.split(sentence[:at]), sentence[at:to], *_BREAK.split(sentence[to:])]
+    return clauses
 
 
 def is_denial(text: str, points: Sequence[KeyPoint] = ()) -> bool:
@@ -66,7 +66,9 @@ def is_denial(text: str, points: Sequence[KeyPoint] = ()) -> bool:
 
     Sentences that deny what a key point denies, as "KV is never reused for another customer", affirm the point.
     """
-    right = [each for point in points for each in (point.say, *point.good) if _DENIES.search(each)]
+    right = [
+        phrasing for point in points for phrasing in (point.say, *point.good) if _DENIES.search(phrasing)
+    ]
     num_words = num_denied = 0
     for sentence in sentences(text):
         affirms = not _STATEMENT.search(sentence) and nearness(sentence, right) >= SAME
@@ -90,7 +92,7 @@ def affirmed_points(text: str, points: Sequence[KeyPoint]) -> set[str]:
         point.id
         for point in points
         if not _is_denied(point, said)
-        and _near([each for each in said if not _denies(each, point)], point) >= TOUCHES
+        and _near([statement for statement in said if not _denies(statement, point)], point) >= TOUCHES
     }
 
 
@@ -101,7 +103,7 @@ def misled_points(text: str, points: Sequence[KeyPoint]) -> set[str]:
 
 
 def _misleads(sentence: str, point: KeyPoint) -> bool:
-    right = {name for each in (point.say, *point.good) for name in stems(each)}
+    right = {name for good in (point.say, *point.good) for name in stems(good)}
     plain = stems(sentence) - _denied(sentence)
     for phrasing in point.bad:
         wrong = stems(phrasing)
@@ -115,14 +117,14 @@ def _misleads(sentence: str, point: KeyPoint) -> bool:
 
 
 def _is_denied(point: KeyPoint, said: Sequence[Said]) -> bool:
-    denying = [each for each in said if _denies(each, point)]
+    denying = [statement for statement in said if _denies(statement, point)]
     near = _near(denying, point)
-    others = [each for each in said if each.stance == "affirmed" and each not in denying]
+    others = [statement for statement in said if statement.stance == "affirmed" and statement not in denying]
     return near >= NEAR and _near(others, point) < OUTWEIGHS * near
 
 
 def _near(said: Sequence[Said], point: KeyPoint) -> float:
-    return max((nearness(each.sentence, [point.say, *point.good]) for each in said), default=0.0)
+    return max((nearness(statement.sentence, [point.say, *point.good]) for statement in said), default=0.0)
 
 
 def _denies(said: Said, point: KeyPoint) -> bool:
@@ -133,8 +135,8 @@ def _denies(said: Said, point: KeyPoint) -> bool:
         return False
     if said.stance != "affirmed":
         return said.stance != "open"
-    shared = stems(sentence) & {name for each in right for name in stems(each)}
-    denied = shared & _denied(sentence) - {name for each in right for name in _denied(each)}
+    shared = stems(sentence) & {name for phrasing in right for name in stems(phrasing)}
+    denied = shared & _denied(sentence) - {name for phrasing in right for name in _denied(phrasing)}
     return 2 * len(denied) > len(shared)
 
 

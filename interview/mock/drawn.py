@@ -79,8 +79,8 @@ class Drawn:
             point.model_copy(
                 update={
                     "say": self.text(point.say),
-                    "good": [self.text(each) for each in point.good],
-                    "bad": [self.text(each) for each in point.bad],
+                    "good": [self.text(phrasing) for phrasing in point.good],
+                    "bad": [self.text(phrasing) for phrasing in point.bad],
                 }
             )
             for point in step.keypoints
@@ -91,9 +91,9 @@ class Drawn:
         heard = " ".join(re.findall(r"[\w.%/-]+", question.lower()))
         best, most = None, 0
         for clarification in self.scenario.clarifications:
-            found = max((len(word) for word in clarification.words if _has(heard, word)), default=0)
-            if found > most:  # the longest phrase is the most specific
-                best, most = clarification, found
+            length = max((len(word) for word in clarification.words if _has(heard, word)), default=0)
+            if length > most:  # the longest phrase is the most specific
+                best, most = clarification, length
         return best
 
 

@@ -72,7 +72,7 @@ class Evidence:
 
 def value_of(step: str, evidence: Sequence[Evidence]) -> float | None:
     """Return the mean of a step's evidence without communication; None without any."""
-    values = [each.value for each in evidence if each.step == step and each.axis != "communication"]
+    values = [piece.value for piece in evidence if piece.step == step and piece.axis != "communication"]
     return sum(values) / len(values) if values else None
 
 
@@ -97,7 +97,7 @@ def of_answers(
     reduced = max(1.0, value - (weight > 1))
     less = " and earns 1 less" if reduced < value else ""
     kind: Kind = "option" if is_guessable else "number"
-    found = [
+    pieces = [
         Evidence(axis, reduced, f"{given}{twice}{less}", step, weight, kind)
         for axis in axes
         if axis not in ("quantification", "communication")
@@ -108,8 +108,8 @@ def of_answers(
         value = sum(estimates) / len(estimates) if estimates else reduced
         if weight > 1:  # the number is far from the truth; its interval may hold
             weight, twice = _surprise(value, confidence)
-        found.append(Evidence("quantification", value, f"{given}{twice}", step, weight, kind))
-    return found
+        pieces.append(Evidence("quantification", value, f"{given}{twice}", step, weight, kind))
+    return pieces
 
 
 def _surprise(value: float, confidence: int | None) -> tuple[float, str]:
@@ -193,7 +193,7 @@ def of_drill(
     why = f"{named}, {decided}, {ended}, {looks}: {score.total} of 100 points"
     most = max(MORE_THAN_NEEDED, 5.0 - VAIN * vain)
     kind: Kind = "incident" if score.is_solved else "option"
-    found = []
+    pieces = []
     for axis in axes:
         value, words = min(most, 1.0 + score.total / 25), why
         if axis == "communication":
@@ -201,8 +201,8 @@ def of_drill(
         if axis == "correctness":
             value, words = 5.0 if score.cause else 1.0, named
         weight, twice = (1.0, "") if score.cause else _surprise(value, confidence)
-        found.append(Evidence(axis, value, f"{words}{twice}", step, weight, kind))
-    return found
+        pieces.append(Evidence(axis, value, f"{words}{twice}", step, weight, kind))
+    return pieces
 
 
 def of_reverse(tests: Sequence[bool], flaw: bool, axes: Sequence[str], step: str) -> list[Evidence]:
@@ -210,15 +210,15 @@ def of_reverse(tests: Sequence[bool], flaw: bool, axes: Sequence[str], step: str
     refuted = bool(tests) and tests[-1]
     value = 1.0 if not refuted else (5.0 if len(tests) == 1 else 3.0) - (not flaw)
     why = f"refuted with experiment {len(tests)}" if refuted else "no experiment refuted it"
-    found = [
+    pieces = [
         Evidence(axis, value, why, step, kind="option")
         for axis in axes
         if axis not in ("communication", "correctness")
     ]
     if "correctness" in axes:
         named = "flaw named" if flaw else "wrong flaw"
-        found.append(Evidence("correctness", 5.0 if flaw else 1.0, named, step, kind="option"))
-    return found
+        pieces.append(Evidence("correctness", 5.0 if flaw else 1.0, named, step, kind="option"))
+    return pieces
 
 
 def of_code(passed: int, failed: int, tries: int, axes: Sequence[str], step: str) -> list[Evidence]:
@@ -243,5 +243,5 @@ def _in_words(part: Part, texts: Mapping[str, str]) -> str:
 
 def _shown(value: object, texts: Mapping[str, str]) -> str:
     if isinstance(value, list):
-        return ", ".join(f'"{texts[each]}"' if each in texts else str(each) for each in value)
+        return ", ".join(f'"{texts[option]}"' if option in texts else str(option) for option in value)
     return figure(value)

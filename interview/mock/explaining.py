@@ -87,7 +87,7 @@ def mark_points(talk: Talk, drawn: Drawn, step: Step, asked: Asked, *, is_late: 
 
 def said_before(drawn: Drawn, asked: Asked) -> str:
     """Return the interviewer's words before an answer: title, brief, question, and facts that were asked for."""
-    facts = " ".join(each["told"] for each in asked.clarified)
+    facts = " ".join(question["told"] for question in asked.clarified)
     return f"{drawn.scenario.title} {drawn.text(drawn.scenario.brief)} {asked.say} {facts}"
 
 
@@ -114,14 +114,14 @@ def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
         "" if asked.makes_a_point else read.nothing if is_void else "it came near no key point",
         "" if prose.holds_up(asked.probes) else "most of its follow-ups went wrong",
     )
-    found = prose.of_prose(
+    pieces = prose.of_prose(
         text,
         points,
         asked.marks,  # type: ignore[arg-type]
         asked.probes,
         list(step.axes),
         asked.key,
-        clarified=len({each["fact"] for each in asked.clarified if each["fact"]}),
+        clarified=len({question["fact"] for question in asked.clarified if question["fact"]}),
         lo=lo,
         hi=hi,
         seconds=asked.seconds,
@@ -129,5 +129,5 @@ def judge_prose(talk: Talk, drawn: Drawn, step: Step, asked: Asked) -> None:
         said=said,
     )
     if asked.rescued:
-        found = [replace(each, value=min(each.value, RESCUED)) for each in found]
-    talk.note(asked, found)
+        pieces = [replace(piece, value=min(piece.value, RESCUED)) for piece in pieces]
+    talk.note(asked, pieces)

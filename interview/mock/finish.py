@@ -14,9 +14,9 @@ def finish(session: Session, state: State, *, judged: Verdicts | None = None) ->
 
     Finishing twice is idempotent. Raises OSError, SessionError.
     """
-    found = load(session.spec.id)
-    if found is not None and found.finished:
-        return found
+    saved = load(session.spec.id)
+    if saved is not None and saved.finished:
+        return saved
     keep(session, state)
     report = make(session, sessions(), judged=judged)
     save(report)

@@ -16,7 +16,7 @@ def keep(session: Session, state: State) -> list[str]:
     changes.
     """
     mine = {"mock": session.spec.id}
-    if any(each.spec.get("mock") == session.spec.id for each in state.sessions(kind="mock")):
+    if any(kept.spec.get("mock") == session.spec.id for kept in state.sessions(kind="mock")):
         return []
     held = state.begin_session(
         "mock", {**mine, "role": session.spec.role, "scenarios": list(session.spec.scenarios)}

@@ -137,7 +137,7 @@ def _run(runner: Runner, name: str, args: dict[str, Any]) -> dict[str, Any]:
 def _experiment(drawn: Drawn, step: Step, runner: Runner) -> Iterator[str]:
     assert step.experiment is not None
     kept = dict(drawn.said.get(step.id, {}))
-    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    outcomes: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for picks in _ends(step.picks):
         drawn.said[step.id] = {**kept, **picks}
         instance = drawn.question(step)
@@ -147,9 +147,9 @@ def _experiment(drawn: Drawn, step: Step, runner: Runner) -> Iterator[str]:
             yield f"step {step.id}: no option is right with {picks}"
         drawn.text(step.explain, result=result)
         yield from _oracles(drawn, step, expected)
-        found.append((picks, expected))
+        outcomes.append((picks, expected))
     drawn.said[step.id] = kept
-    yield from free_choice(step, found)
+    yield from free_choice(step, outcomes)
 
 
 def free_choice(step: Step, found: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
@@ -258,8 +258,8 @@ def main(arguments: list[str] | None = None) -> int:
     problems += [f"no scenario is called {name}" for name in given.ids if name not in scenarios]
     with Runner() as runner:
         for name in names:
-            found = list(lint(scenarios.scenario(name), None if given.no_runs else runner))
-            if given.play and not found:
+            faults = list(lint(scenarios.scenario(name), None if given.no_runs else runner))
+            if given.play and not faults:
                 for minutes in (20, 45):
                     talk = play(scenarios, name, runner, minutes)
                     values = {axis: [e.value for e in talk.evidence if e.axis == axis] for axis in AXES}
@@ -268,13 +268,13 @@ def main(arguments: list[str] | None = None) -> int:
                     print(f"{name} {minutes} min: {means}\n    {steps}")
                     runs = sum("result" in asked.run or asked.form == "incident" for asked in talk.asked)
                     if runs < 2:
-                        found.append(f"{minutes} minutes hold {runs} experiments; two are needed")
+                        faults.append(f"{minutes} minutes hold {runs} experiments; two are needed")
                     low = [axis for axis, mean in means.items() if mean < 4]
-                    found += [
+                    faults += [
                         f"{minutes} min: an excellent candidate has {means[axis]} on {axis}" for axis in low
                     ]
-            problems += [f"{name}: {problem}" for problem in dict.fromkeys(found)]
-            print(f"{name}: {counted(len(found), 'problem')}")
+            problems += [f"{name}: {problem}" for problem in dict.fromkeys(faults)]
+            print(f"{name}: {counted(len(faults), 'problem')}")
     print("\n".join(problems))
     return int(bool(problems))
 

@@ -47,11 +47,11 @@ def _named(tell: Tell, name: str) -> Tell:
 
 def _twice(drill: Drill, changes: list[Any], runs: Runs, tell: Tell, *, again: bool) -> tuple[Figures, float]:
     """Return the figures and the share of good requests. again: run once more if the objective is missed."""
-    found, share, _ = _measured(drill, changes, runs, tell)
+    measured, share, _ = _measured(drill, changes, runs, tell)
     if again and not drill.is_met(share):
         tell("the objective was missed; once more")
-        found, share, _ = _measured(drill, changes, runs, tell)
-    return found, share
+        measured, share, _ = _measured(drill, changes, runs, tell)
+    return measured, share
 
 
 def _measured(drill: Drill, changes: list[Any], runs: Runs, tell: Tell) -> tuple[Figures, float, Record]:

@@ -100,11 +100,11 @@ def read(path: Path) -> Round:
             "both need the same version of prep",
         )
     try:
-        found = Round(**_clean(data["round"]))
-        _check(found)
+        loaded = Round(**_clean(data["round"]))
+        _check(loaded)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SessionError(f"{path} is damaged: {error}", "ask for the file again") from None
-    return found
+    return loaded
 
 
 def _clean(value: Any) -> Any:
@@ -112,27 +112,27 @@ def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return "".join(letter for letter in value if letter.isprintable() or letter in "\n\t")
     if isinstance(value, list):
-        return [_clean(each) for each in value]
+        return [_clean(item) for item in value]
     if isinstance(value, dict):
-        return {_clean(key): _clean(each) for key, each in value.items()}
+        return {_clean(key): _clean(item) for key, item in value.items()}
     return value
 
 
-def _check(found: Round) -> None:
+def _check(loaded: Round) -> None:
     """Raise ValueError, TypeError or KeyError for fields of the wrong kind."""
     for name, kind in (("id", str), ("scenario", str), ("digest", str), ("seed", int), ("minutes", int)):
-        if not isinstance(getattr(found, name), kind):
-            raise ValueError(f"{name} is {getattr(found, name)!r}")
-    if not found.id.isalnum():
-        raise ValueError(f"id is {found.id!r}")
-    dt.datetime.fromisoformat(found.started)
-    for line in found.replies:
+        if not isinstance(getattr(loaded, name), kind):
+            raise ValueError(f"{name} is {getattr(loaded, name)!r}")
+    if not loaded.id.isalnum():
+        raise ValueError(f"id is {loaded.id!r}")
+    dt.datetime.fromisoformat(loaded.started)
+    for line in loaded.replies:
         if not isinstance(line["turn"], str) or not isinstance(line["reply"], dict):
             raise ValueError("a reply is of the wrong kind")
         float(line["seconds"])
-    if not all(isinstance(mark, dict) for mark in found.marks.values()):
+    if not all(isinstance(mark, dict) for mark in loaded.marks.values()):
         raise ValueError("marks are of the wrong kind")
-    if not all(type(value) is int and 1 <= value <= 5 for value in found.ratings.values()):
+    if not all(type(value) is int and 1 <= value <= 5 for value in loaded.ratings.values()):
         raise ValueError("a rating is a whole number from 1 to 5")
 
 
@@ -206,13 +206,13 @@ class PeerSession:
 
 def steps_of(drawn: Drawn, minutes: int) -> list[Step]:
     """Return the steps of the main line that fit, the first two in any case."""
-    found: list[Step] = []
+    steps: list[Step] = []
     left = 1.1 * minutes
     for step in drawn.scenario.main_line:
-        if len(found) < 2 or step.minutes <= left:
-            found.append(step)
+        if len(steps) < 2 or step.minutes <= left:
+            steps.append(step)
             left -= step.minutes
-    return found
+    return steps
 
 
 def conduct_peer(talk: Talk, drawn: Drawn) -> Conversation:

@@ -66,7 +66,7 @@ def right_answers(drawn: Drawn, step: Step, run: Runs) -> Iterator[tuple[str, st
     units = {answer.id: answer.unit or "" for answer in step.answers}
     for name, value in instance.expected(result).items():
         if name == "choice":
-            yield "right", "; ".join(texts[each] for each in value)
+            yield "right", "; ".join(texts[option] for option in value)
         else:
             yield texts[name] or name.replace("_", " "), f"{figure(value)} {units[name]}".strip()
 
@@ -189,14 +189,14 @@ def _of_prose(drawn: Drawn, step: Step, asked: Asked, marks: Mapping[str, str]) 
     asked.makes_a_point = bool({"hit", "partial"} & set(marks.values()))
     none = "" if "hit" in marks.values() else "the interviewer marked no key point as made"
     asked.lacks = lacks(len(asked.replies["text"].split()), "", none)
-    found = of_prose(
+    pieces = of_prose(
         asked.replies["text"],
         points,
         {},
         {},
         [axis for axis in step.axes if axis == "communication"],
         asked.key,
-        clarified=len({each["fact"] for each in asked.clarified if each["fact"]}),
+        clarified=len({question["fact"] for question in asked.clarified if question["fact"]}),
         lo=lo,
         hi=hi,
         seconds=asked.seconds,
@@ -206,12 +206,12 @@ def _of_prose(drawn: Drawn, step: Step, asked: Asked, marks: Mapping[str, str]) 
     if marks:
         share = score(points, marks, {}).share  # type: ignore[arg-type]
         said = f"{sum(mark == 'hit' for mark in marks.values())} of {len(points)} key points, marked by the interviewer"
-        found += [
+        pieces += [
             evidence.Evidence(axis, 1 + 4 * share, said, asked.key)
             for axis in step.axes
             if axis != "communication"
         ]
-    return found
+    return pieces
 
 
 def _judge_design(talk: Talk, drawn: Drawn, step: Step, asked: Asked, run: Runs) -> None:
@@ -235,7 +235,7 @@ def _judge_design(talk: Talk, drawn: Drawn, step: Step, asked: Asked, run: Runs)
 def _judge_reverse(talk: Talk, drawn: Drawn, step: Step, asked: Asked, run: Runs) -> None:
     reverse = step.reverse
     assert reverse is not None
-    test = next(each for each in reverse.tests if each.id == asked.replies["test"])
+    test = next(candidate for candidate in reverse.tests if candidate.id == asked.replies["test"])
     result = _run(drawn, test.run, run)
     if result is None:
         return
@@ -245,7 +245,7 @@ def _judge_reverse(talk: Talk, drawn: Drawn, step: Step, asked: Asked, run: Runs
     said = asked.replies["flaw"]
     asked.rows = [
         (drawn.text(test.text), "refutes it", drawn.text(test.shows, result=result), refuted),
-        ("flaw", texts[said], ", ".join(texts[each] for each in right), said in right),
+        ("flaw", texts[said], ", ".join(texts[flaw] for flaw in right), said in right),
     ]
     talk.note(asked, evidence.of_reverse([refuted], said in right, list(step.axes), asked.key))
 

@@ -123,26 +123,26 @@ def of_prose(
     read = substance(text, points, marks, probes, said)
     graded, left, is_near, nothing = read.graded, read.left, read.makes_a_point, read.nothing
     most_explained = 5.0 if not nothing else NAMED if is_near else 1.0
-    found = []
+    pieces = []
     for axis in axes:
         if axis == "communication":
             continue
         weight = PROSE_WEIGHT if axis == "mechanism" else 1.0
         if graded.grader == "probe" and most_explained > 1:
-            right = sum(each for probe in probes.values() for each in probe)
+            right = sum(is_right for probe in probes.values() for is_right in probe)
             asked = sum(len(probe) for probe in probes.values())
             why = f"{right} of {asked} follow-ups right, {read.marked}{nothing and '; '}{nothing}"
             value = min(most_explained, 1.0 + 4.0 * graded.share)
-            found.append(Evidence(axis, value, why, step, weight))
+            pieces.append(Evidence(axis, value, why, step, weight))
         elif nothing:
-            found.append(Evidence(axis, 1.0, nothing, step, weight))
+            pieces.append(Evidence(axis, 1.0, nothing, step, weight))
     if "communication" in axes:
         value, why = _told(text, left, clarified, lo, hi, seconds, minutes)
         most, limit = _most_told(read.own, said, graded, probes, is_near, nothing)
         if value > most:
             value, why = most, f"{why}, but {limit}"
-        found.append(Evidence("communication", value, why, step))
-    return found
+        pieces.append(Evidence("communication", value, why, step))
+    return pieces
 
 
 def _uncounted(turned: int, unmade: int) -> str:
@@ -241,7 +241,7 @@ def _most_told(
 
 def holds_up(probes: Mapping[str, Sequence[bool]]) -> bool:
     """Return whether at least half of the follow-ups on an explanation were right; True without any."""
-    results = [each for probe in probes.values() for each in probe]
+    results = [is_right for probe in probes.values() for is_right in probe]
     return 2 * sum(results) >= len(results)
 
 

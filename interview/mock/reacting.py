@@ -24,7 +24,7 @@ def reaction(graded: Graded, texts: Mapping[str, str], *, ran: bool) -> str:
 def _of_option(part: Part, texts: Mapping[str, str], ran: bool) -> str:
     if not ran or part.id != "choice":
         return ""
-    chosen = ", ".join(f'"{texts.get(each, str(each)).rstrip(".")}"' for each in part.given)
+    chosen = ", ".join(f'"{texts.get(option, str(option)).rstrip(".")}"' for option in part.given)
     return f"The run contradicts {chosen}."
 
 

@@ -146,7 +146,7 @@ class Code(Strict):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if sum(each is not None for each in (self.exercise, self.lab, self.program)) != 1:
+        if sum(source is not None for source in (self.exercise, self.lab, self.program)) != 1:
             raise ValueError("code needs exactly one of exercise, lab and program")
         return self
 

@@ -81,13 +81,13 @@ def folder() -> Path:
 
 def sessions() -> list[Saved]:
     """Return all readable sessions, the newest first."""
-    found = []
+    saved = []
     for path in sorted(folder().glob("*.jsonl"), reverse=True):
         try:
-            found.append(read(path.stem))
+            saved.append(read(path.stem))
         except SessionError:
             continue
-    return found
+    return saved
 
 
 def read(session_id: str) -> Saved:

@@ -58,7 +58,9 @@ _AHEAD = _any(
     r"\beverything (?:that )?(?:I (?:say|write) (?:next|now|here)|comes next)\b",
 )
 """Words that announce statements."""
-_DENIAL, _AHEAD_OF = (re.compile(each, re.IGNORECASE) for each in (rf"{_FALSE}|\b{_OPPOSITE} of\b", _AHEAD))
+_DENIAL, _AHEAD_OF = (
+    re.compile(pattern, re.IGNORECASE) for pattern in (rf"{_FALSE}|\b{_OPPOSITE} of\b", _AHEAD)
+)
 LONGEST = 30
 """Words of the longest sentence that can decide about others."""
 _COLON = re.compile(
@@ -149,23 +151,23 @@ class _Place(NamedTuple):
 def stances(text: str) -> list[Said]:
     """Return the sentences in order, each with its stance, without words that only take the one before back."""
     places = list(_places(text))
-    found: list[Stance] = []
+    taken: list[Stance] = []
     scope = _Scope()
     for at, place in enumerate(places):
         sentence = place.sentence
         if scope.denies(place):
-            found.append("denied")
+            taken.append("denied")
             continue
-        found.append("open" if _OPEN.search(sentence) else "affirmed")
+        taken.append("open" if _OPEN.search(sentence) else "affirmed")
         if _is_short(sentence) and _ALL_BEFORE.match(sentence):
-            found[:at] = ["denied"] * at
+            taken[:at] = ["denied"] * at
         elif _is_short(sentence) and _NOTHING_KNOWN.match(sentence):
-            found[:at] = ["open"] * at
+            taken[:at] = ["open"] * at
         elif at and _LAST.match(sentence):
-            found[at - 1] = "withdrawn"
+            taken[at - 1] = "withdrawn"
         scope.open_at(place)
     said = [_LAST.sub("", place.sentence) or place.sentence for place in places]
-    return [Said(sentence, stance) for sentence, stance in zip(said, found, strict=True)]
+    return [Said(sentence, stance) for sentence, stance in zip(said, taken, strict=True)]
 
 
 class _Scope:
@@ -208,9 +210,9 @@ def _places(text: str) -> Iterator[_Place]:
     """Yield the sentences. Words that announce statements are one of their own, up to their colon."""
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text)):
         for line in paragraph.splitlines():
-            is_item, found = bool(_ITEM.match(line)), sentences(line)
-            for sentence in found:
-                is_last = sentence is found[-1]
+            is_item, of_line = bool(_ITEM.match(line)), sentences(line)
+            for sentence in of_line:
+                is_last = sentence is of_line[-1]
                 head, colon, rest = sentence.partition(": ")
                 if rest.strip() and _announces(head):
                     yield _Place(f"{head}:", number, is_item, False)

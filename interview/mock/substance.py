@@ -57,16 +57,16 @@ NEAR = 0.4
 
 def once(text: str) -> str:
     """Return a text without the sentences that repeat an earlier one: "It is because of the X that we have a Y"."""
-    found = sentences(text)
-    forms = _forms(found)
-    templates, kept = _templates(found, forms), []
+    parts = sentences(text)
+    forms = _forms(parts)
+    templates, kept = _templates(parts, forms), []
     earlier: dict[Form, list[frozenset[str]]] = {}
     seen: set[tuple[Form, frozenset[str]]] = set()
     recent: deque[frozenset[str]] = deque(maxlen=RECENT)
-    for sentence, form in zip(found, forms, strict=True):
+    for sentence, form in zip(parts, forms, strict=True):
         own, before = stems(sentence), earlier.setdefault(form, [])
         repeats = (form, own) in seen or before and form in templates or _repeats(form, own, before)
-        if not repeats and not any(_is_same(own, each) for each in recent):
+        if not repeats and not any(_is_same(own, other) for other in recent):
             kept.append(sentence)
             recent.append(own)
         before.append(own)
@@ -74,18 +74,18 @@ def once(text: str) -> str:
     return " ".join(kept)
 
 
-def _forms(found: Sequence[str]) -> list[Form]:
+def _forms(parts: Sequence[str]) -> list[Form]:
     """Return the form of each sentence: its function words. Hollow sentences have the same form if they are most."""
-    forms = [_form(sentence) for sentence in found]
-    hollow = [_is_hollow(sentence) for sentence in found]
-    if 2 * sum(hollow) <= len(found):
+    forms = [_form(sentence) for sentence in parts]
+    hollow = [_is_hollow(sentence) for sentence in parts]
+    if 2 * sum(hollow) <= len(parts):
         return forms
     return [ANY_HOLLOW if is_hollow else form for form, is_hollow in zip(forms, hollow, strict=True)]
 
 
-def _templates(found: Sequence[str], forms: Sequence[Form]) -> set[Form]:
+def _templates(parts: Sequence[str], forms: Sequence[Form]) -> set[Form]:
     """Return the forms into which term after term was filled."""
-    different = {(form, stems(each)) for each, form in zip(found, forms, strict=True)}
+    different = {(form, stems(sentence)) for sentence, form in zip(parts, forms, strict=True)}
     often = Counter(form for form, _ in different)
     return {
         form
@@ -108,10 +108,10 @@ def _is_same(own: frozenset[str], other: frozenset[str]) -> bool:
 
 def is_scrambled(text: str) -> bool:
     """Return whether the words of many sentences stand in no order of English, or many words are numbers."""
-    found, heard = sentences(text), words(text)
+    parts, heard = sentences(text), words(text)
     if sum(word[0].isdigit() for word in heard) > NUMBERS * len(heard):
         return True
-    return sum(bool(_NO_ORDER.search(each)) for each in found) > SCRAMBLED * len(found)
+    return sum(bool(_NO_ORDER.search(sentence)) for sentence in parts) > SCRAMBLED * len(parts)
 
 
 def _repeats(form: Form, own: frozenset[str], before: Sequence[frozenset[str]]) -> bool:
@@ -119,15 +119,15 @@ def _repeats(form: Form, own: frozenset[str], before: Sequence[frozenset[str]]) 
     that share a word, do not repeat each other. before: fewer than OFTEN different ones if the form is long enough."""
     if not before or len(form) < FORM:
         return False
-    shared = max(len(own & each) for each in before)
+    shared = max(len(own & earlier) for earlier in before)
     return 2 * shared > len(own) or (shared > 0 and len(before) >= 2)
 
 
 def without_filler(text: str, points: Sequence[KeyPoint], said: str) -> str:
     """Return what remains of a text without repetitions, without sentences that could answer any question, and without
     those that the interviewer said."""
-    phrasings = [each for point in points for each in (point.say, *point.good, *point.bad)]
-    known = {name for each in (said, *phrasings) for name in stems(each)}
+    phrasings = [phrasing for point in points for phrasing in (point.say, *point.good, *point.bad)]
+    known = {name for phrasing in (said, *phrasings) for name in stems(phrasing)}
     kept, heard = [], set(_runs_of_words(said))
     for sentence in sentences(once(text)):
         own_words = _without_echo(sentence, heard)
@@ -140,7 +140,7 @@ def without_filler(text: str, points: Sequence[KeyPoint], said: str) -> str:
 def _without_echo(sentence: str, heard: Set[tuple[str, ...]]) -> str:
     """Return a sentence, or its other words if it has runs of words that were heard."""
     runs = _runs_of_words(sentence)
-    echoed = {at + each for at, run in enumerate(runs) if run in heard for each in range(RUN)}
+    echoed = {at + offset for at, run in enumerate(runs) if run in heard for offset in range(RUN)}
     return (
         " ".join(word for at, word in enumerate(words(sentence)) if at not in echoed) if echoed else sentence
     )
@@ -170,13 +170,13 @@ def makes_a_point(text: str, points: Sequence[KeyPoint], said: str) -> bool:
     templates do not count: filled with the terms of a point, they are near it."""
     if is_salad(text) or is_scrambled(text) or is_denial(text, points) or is_echo(text, said):
         return False
-    found, heard = sentences(text), stems(said)
-    forms = _forms(found)
-    templates = _templates(found, forms)
+    parts, heard = sentences(text), stems(said)
+    forms = _forms(parts)
+    templates = _templates(parts, forms)
     own_words = [
-        stems(each)
-        for each, form in zip(found, forms, strict=True)
-        if form not in templates and not _is_hollow(each)
+        stems(sentence)
+        for sentence, form in zip(parts, forms, strict=True)
+        if form not in templates and not _is_hollow(sentence)
     ]
     phrasings = [stems(phrasing) for point in points for phrasing in (point.say, *point.good)]
     return any(
@@ -187,5 +187,5 @@ def makes_a_point(text: str, points: Sequence[KeyPoint], said: str) -> bool:
 
 
 def _runs_of_words(text: str) -> list[tuple[str, ...]]:
-    found = words(text)
-    return [tuple(found[at : at + RUN]) for at in range(len(found) - RUN + 1)]
+    all_words = words(text)
+    return [tuple(all_words[at : at + RUN]) for at in range(len(all_words) - RUN + 1)]

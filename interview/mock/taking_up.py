@@ -105,7 +105,7 @@ def said_already(drawn: Drawn, asked: Asked, follow_up: Step) -> Graded | None:
     if answer.type not in ("int", "float") or not answer.unit:
         return None
     asks = stems(f"{drawn.wording(follow_up)} {answer.ask or ''}")
-    found = None
+    taken = None
     for sentence, stance in stances(asked.replies.get("text", "").replace(";", ",")):
         is_about = len(stems(sentence) & asks) >= SHARED
         figures = _figures(sentence)
@@ -122,20 +122,20 @@ def said_already(drawn: Drawn, asked: Asked, follow_up: Step) -> Graded | None:
                 return None
             if not graded.all_right:
                 return None  # one of several figures: the candidate must decide
-            found = graded if is_about else found
-    return found
+            taken = graded if is_about else taken
+    return taken
 
 
 def _figures(sentence: str) -> list[tuple[str, str]]:
     """Return (number, unit) of each figure. In "30, 50 or 90 ms" all have the unit of the last."""
-    found: list[tuple[str, str]] = []
+    figures: list[tuple[str, str]] = []
     unit, begins = "", len(sentence)
     for figure in reversed(list(_FIGURE.finditer(sentence))):
         if not _LIST.fullmatch(sentence[figure.end(1) : begins]):
             unit = figure[2] or ""
         begins = figure.start()
-        found.append((figure[1], unit))
-    return found[::-1]
+        figures.append((figure[1], unit))
+    return figures[::-1]
 
 
 def is_unit(said: str, unit: str) -> bool:

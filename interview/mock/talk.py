@@ -178,4 +178,4 @@ class Talk:
         asked.value = value_of(asked.key, self.evidence)
 
     def observations(self) -> Counter[str]:
-        return Counter(each.axis for each in self.evidence)
+        return Counter(piece.axis for piece in self.evidence)

@@ -218,9 +218,9 @@ def lay_out(
             room -= sum(item.minutes for item in items)
             if activity.repeats:
                 for item in items:
-                    each = REVIEW_TIME * item.minutes / item.count
+                    per_review = REVIEW_TIME * item.minutes / item.count
                     names = [f"{session.date} {item.id} {number}" for number in range(item.count)]
-                    queue.add(reviews_of_new(session.date), dict.fromkeys(names, each))
+                    queue.add(reviews_of_new(session.date), dict.fromkeys(names, per_review))
         if due := queue.take(session.date, room):
             tasks.insert(session.date in appointments, review_task(due))  # shown before what is new
             room -= sum(due)

@@ -94,15 +94,15 @@ class Learner:
     @cached_property
     def passed(self) -> dict[str, dt.datetime]:
         """Exercise -> when it first passed its checks."""
-        found: dict[str, dt.datetime] = {}
+        first: dict[str, dt.datetime] = {}
         for attempt in sorted(self.attempts, key=lambda attempt: attempt.at):
             if (
                 attempt.question_id.startswith(PREFIX)
                 and attempt.detail.get("event") == "check"
                 and attempt.correct
             ):
-                found.setdefault(attempt.question_id.removeprefix(PREFIX), attempt.at)
-        return found
+                first.setdefault(attempt.question_id.removeprefix(PREFIX), attempt.at)
+        return first
 
     @cached_property
     def due(self) -> dict[str, Card]:

@@ -111,17 +111,17 @@ def choose(learner: Learner, free: float) -> tuple[list[Activity], QuestionPlan]
     """
     sources = [make(learner) for make in SOURCES]
     questions = NewQuestions(learner)
-    wishes = [(each.share, each.needed()) for each in sources]
+    wishes = [(source.share, source.needed()) for source in sources]
     minutes = divide(max(free, 0.0), [*wishes, (questions.share, questions.needed())])
     chosen: list[Activity] = []
     spare = 0.0
-    for source, each in zip(sources, minutes, strict=False):
-        chosen.append(source.choose(each + spare))
-        spare += each - sum(item.minutes for item in chosen[-1].items)
+    for source, granted in zip(sources, minutes, strict=False):
+        chosen.append(source.choose(granted + spare))
+        spare += granted - sum(item.minutes for item in chosen[-1].items)
         spare = spare if minutes[-1] == 0 else 0.0
     used = sum(item.minutes for activity in chosen for item in activity.items)
-    found = questions.plan(max(free - used, 0.0) if minutes[-1] else 0.0)
-    return [*chosen, questions.activity(found)], found
+    plan = questions.plan(max(free - used, 0.0) if minutes[-1] else 0.0)
+    return [*chosen, questions.activity(plan)], plan
 
 
 def plan_without_date(learner: Learner) -> QuestionPlan:
@@ -135,16 +135,16 @@ def plan_without_date(learner: Learner) -> QuestionPlan:
     hours = learner.settings.hours_per_week
     free = hours * 60 / 7 * HORIZON
     questions = NewQuestions(ahead)
-    wishes = [(each.share, each.needed()) for each in (make(ahead) for make in SOURCES)]
+    wishes = [(source.share, source.needed()) for source in (make(ahead) for make in SOURCES)]
     share = divide(free, [*wishes, (questions.share, questions.needed())])[-1] / free
-    found = plan_questions(learner, len(learner.unseen), hours * share, None)
-    return replace(found, minutes_per_day=hours * 60 / 7)
+    plan = plan_questions(learner, len(learner.unseen), hours * share, None)
+    return replace(plan, minutes_per_day=hours * 60 / 7)
 
 
-def _kept(learner: Learner, found: QuestionPlan, days: Sequence[dt.date]) -> dict[dt.date, float]:
+def _kept(learner: Learner, plan: QuestionPlan, days: Sequence[dt.date]) -> dict[dt.date, float]:
     """Return session -> minutes for the reviews that the plan of questions has up to it."""
     kept: dict[dt.date, float] = {}
-    for number, count in enumerate(found.reviews):
+    for number, count in enumerate(plan.reviews):
         index = bisect_left(days, learner.today + dt.timedelta(days=number))
         if count and index < len(days):
             minutes = REVIEW_TIME * learner.minutes_per_question * count
@@ -174,22 +174,24 @@ def _sessions(learner: Learner) -> tuple[list[Session], float]:
     if not days:
         return [], 0.0
     span = (learner.interview - learner.today).days
-    each = learner.settings.hours_per_week * 60 * span / 7 / len(days)
+    per_session = learner.settings.hours_per_week * 60 * span / 7 / len(days)
     done = learner.minutes_today()
-    sessions = [Session(day, max(each - done, 0.0) if day == learner.today else each) for day in days]
+    sessions = [
+        Session(day, max(per_session - done, 0.0) if day == learner.today else per_session) for day in days
+    ]
     return sessions, done
 
 
 def _reviews(learner: Learner, days: Sequence[dt.date]) -> dict[dt.date, dict[str, float]]:
     """Return the reviews of each session, of questions that are known already: question -> minutes."""
-    found: dict[dt.date, dict[str, float]] = {}
+    reviews: dict[dt.date, dict[str, float]] = {}
     for name, card in learner.cards.items():
         memory = card.memory
         if name in learner.due:  # a surprise is due at once
             memory = FsrsCard.from_dict({**memory.to_dict(), "due": learner.now.isoformat()})
         for day in review_days(memory, days):
-            found.setdefault(day, {})[name] = REVIEW_TIME * learner.bank.entries[name].minutes
-    return found
+            reviews.setdefault(day, {})[name] = REVIEW_TIME * learner.bank.entries[name].minutes
+    return reviews
 
 
 def _review_task(minutes: Sequence[float]) -> Task:

@@ -60,7 +60,9 @@ class Lessons:
         value = values(self._learner, lessons())
         chosen: set[str] = set()
         left = minutes
-        for lesson in sorted(self._open, key=lambda each: -value[each.number] / self._minutes(each)):
+        for lesson in sorted(
+            self._open, key=lambda candidate: -value[candidate.number] / self._minutes(candidate)
+        ):
             if self._minutes(lesson) <= left + 1e-9:
                 chosen.add(lesson.number)
                 left -= self._minutes(lesson)
@@ -68,7 +70,8 @@ class Lessons:
             item for lesson in self._open if lesson.number in chosen for item in self._left[lesson.number]
         ]
         rest = sorted(
-            (each for each in self._open if each.number not in chosen), key=lambda e: -value[e.number]
+            (candidate for candidate in self._open if candidate.number not in chosen),
+            key=lambda e: -value[e.number],
         )
         total = sum(value.values()) or 1.0
 
@@ -111,13 +114,13 @@ def values(learner: Learner, pieces: Sequence[Lesson | Lab]) -> dict[str, float]
     """
     pieces_on = Counter(topic for piece in pieces for topic in piece.topics)
     known = {entry.id for entry in learner.entries}
-    found = {}
+    worth = {}
     for piece in pieces:
         unlocked = [name for name in piece.unlocks if name in learner.bank]
         share = sum(name in known for name in unlocked) / len(unlocked) if unlocked else 1.0
         on_topics = sum(learner.weights.get(topic, 0.0) / pieces_on[topic] for topic in piece.topics)
-        found[piece.number] = share * on_topics
-    return found
+        worth[piece.number] = share * on_topics
+    return worth
 
 
 class ClaimVotes:
@@ -242,11 +245,11 @@ def in_turn(weights: dict[str, float], available: Counter[str]) -> list[str]:
 def _rows(topics: Sequence[str]) -> list[tuple[str, int]]:
     """Return (topic, count): the topics in turn, up to IN_A_ROW questions on each."""
     left = Counter(topics)
-    found = []
+    rows = []
     while left := +left:
-        found += [(topic, min(IN_A_ROW, count)) for topic, count in left.items()]
+        rows += [(topic, min(IN_A_ROW, count)) for topic, count in left.items()]
         left.subtract(dict.fromkeys(left, IN_A_ROW))
-    return found
+    return rows
 
 
 def batched(names: Sequence[str], size: int) -> list[Sequence[str]]:

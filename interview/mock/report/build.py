@@ -72,8 +72,8 @@ def cards(talk: Talk, drawn: Mapping[str, Drawn]) -> list[str]:
     from quizzes.question_bank import load_bank
 
     bank = load_bank()
-    found = supported(talk)
-    missed = [asked for asked in talk.asked if (value_of(asked.key, found) or WEAK) < WEAK]
+    pieces = supported(talk)
+    missed = [asked for asked in talk.asked if (value_of(asked.key, pieces) or WEAK) < WEAK]
     names = [name for asked in missed for name in _learn(asked, drawn) if name in bank]
     return list(dict.fromkeys(names))
 
@@ -95,10 +95,10 @@ def _axes(assessment: Assessment, talk: Talk, judged: Verdicts, number: Mapping[
             len(mark.evidence),
             anchor(mark.axis, mark.value) if mark.value is not None else "",
             [
-                f"{each.value:.1f}, "
-                + (f"question {number[each.step]}" if each.step in number else "the whole session")
-                + f": {each.why}"
-                for each in mark.evidence
+                f"{piece.value:.1f}, "
+                + (f"question {number[piece.step]}" if piece.step in number else "the whole session")
+                + f": {piece.why}"
+                for piece in mark.evidence
             ],
         )
         for mark in assessment.marks
@@ -108,7 +108,7 @@ def _axes(assessment: Assessment, talk: Talk, judged: Verdicts, number: Mapping[
 def _step(asked: Asked, drawn: Mapping[str, Drawn], talk: Talk, judged: Verdicts) -> StepRow:
     scenario, _, name = asked.key.partition("/")
     step = drawn[scenario].scenario.step(name) if scenario in drawn else None
-    points, found = [], supported(talk)
+    points, pieces = [], supported(talk)
     if step is not None:
         verdicts = judged.get(asked.key, {})
         text = asked.replies.get("text", "")
@@ -134,14 +134,16 @@ def _step(asked: Asked, drawn: Mapping[str, Drawn], talk: Talk, judged: Verdicts
         minutes=asked.minutes,
         seconds=round(asked.seconds, 1),
         answer=_answer(asked),
-        clarified=[{"asked": each["asked"], "told": each["told"]} for each in asked.clarified],
+        clarified=[{"asked": question["asked"], "told": question["told"]} for question in asked.clarified],
         points=points,
         rows=[list(row) for row in asked.rows],
         ran=_command(asked),
         explain=asked.explain,
         five=_five(step, drawn.get(scenario)),
-        evidence=[f"{titles()[e.axis].lower()} {e.value:.1f}: {e.why}" for e in found if e.step == asked.key],
-        value=value_of(asked.key, found),
+        evidence=[
+            f"{titles()[e.axis].lower()} {e.value:.1f}: {e.why}" for e in pieces if e.step == asked.key
+        ],
+        value=value_of(asked.key, pieces),
         learn=_learn(asked, drawn),
         post_mortem=post_mortem(asked.replies["events"]) if "events" in asked.replies else "",
     )
@@ -162,7 +164,9 @@ def _why(asked: Asked, drawn: Mapping[str, Drawn]) -> str:
         return words
     scenario, _, name = asked.key.partition("/")
     before = drawn[scenario].scenario.step(drawn[scenario].scenario.step(name).after or "")
-    return words + next(each.say for each in drawn[scenario].key_points(before) if each.id == point)
+    return words + next(
+        keypoint.say for keypoint in drawn[scenario].key_points(before) if keypoint.id == point
+    )
 
 
 def _answer(asked: Asked) -> str:
@@ -213,8 +217,8 @@ def _learn(asked: Asked, drawn: Mapping[str, Drawn]) -> list[str]:
 
 
 def _gap(asked: Asked, talk: Talk, drawn: Mapping[str, Drawn]) -> dict[str, Any]:
-    found = [each for each in supported(talk) if each.step == asked.key]
-    weakest = min(found, key=lambda each: each.value)
+    pieces = [piece for piece in supported(talk) if piece.step == asked.key]
+    weakest = min(pieces, key=lambda piece: piece.value)
     return {"step": _title(asked.key, drawn, asked.say), "why": weakest.why, "learn": _learn(asked, drawn)}
 
 

@@ -28,8 +28,8 @@ def judge(session: Session, settings: JudgeSettings) -> dict[str, dict[str, Mark
     """Return the judge's verdicts on all prose of a session. Raises JudgeError."""
     from quizzes.free_text.judge import ask_endpoint, mark
 
-    drawn = {each.scenario.id: each for each in session.scenarios}
-    found: dict[str, dict[str, Mark]] = {}
+    drawn = {entry.scenario.id: entry for entry in session.scenarios}
+    marks: dict[str, dict[str, Mark]] = {}
     for asked in session.talk.asked:
         text = asked.replies.get("text", "")
         if asked.form != "prose" or not text:
@@ -37,8 +37,8 @@ def judge(session: Session, settings: JudgeSettings) -> dict[str, dict[str, Mark
         scenario, _, name = asked.key.partition("/")
         points = drawn[scenario].key_points(drawn[scenario].scenario.step(name))
         verdicts = mark(ask_endpoint(settings.endpoint), asked.say, points, text)
-        found[asked.key] = {verdict.keypoint: verdict.verdict for verdict in verdicts}
-    return found
+        marks[asked.key] = {verdict.keypoint: verdict.verdict for verdict in verdicts}
+    return marks
 
 
 def axis_values(talk: Talk, judged: Verdicts) -> dict[str, int]:
@@ -52,4 +52,4 @@ def axis_values(talk: Talk, judged: Verdicts) -> dict[str, int]:
         for axis in asked.axes:
             if axis != "communication":
                 values.setdefault(axis, []).append(1 + 4 * share)
-    return {axis: round(sum(found) / len(found)) for axis, found in values.items()}
+    return {axis: round(sum(shares) / len(shares)) for axis, shares in values.items()}

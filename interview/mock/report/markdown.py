@@ -57,7 +57,7 @@ def _axes(report: Report, charts: bool) -> Iterator[str]:
     for row in report.axes:
         if row.machine is not None:
             yield f"### {row.title}: {row.machine}\n\n{row.anchor}\n"
-            yield from (f"* {literal(each)}" for each in row.evidence)
+            yield from (f"* {literal(piece)}" for piece in row.evidence)
             yield ""
 
 
@@ -72,16 +72,16 @@ def _conclusions(report: Report) -> Iterator[str]:
             links = ", ".join(f"`{command(name)}`" for name in gap["learn"])
             yield f"* {literal(gap['step'])}: {literal(gap['why'])}" + (f". Next: {links}" if links else "")
         yield ""
-    found = report.calibration
+    calibration = report.calibration
     yield "## Calibration\n"
-    if found["intervals"]:
-        yield f"{found['held']} of {found['intervals']} intervals held; 80 % should.\n"
-    if found.get("boundless"):
-        yield f"{counted(found['boundless'], 'interval')} too wide to say anything.\n"
-    if found["sure"]:
-        sure, wrong = counted(found["sure"], "time"), counted(found["sure_and_wrong"], "time")
+    if calibration["intervals"]:
+        yield f"{calibration['held']} of {calibration['intervals']} intervals held; 80 % should.\n"
+    if calibration.get("boundless"):
+        yield f"{counted(calibration['boundless'], 'interval')} too wide to say anything.\n"
+    if calibration["sure"]:
+        sure, wrong = counted(calibration["sure"], "time"), counted(calibration["sure_and_wrong"], "time")
         yield f"You were at least 80 % sure {sure}, and wrong {wrong} of these.\n"
-    if not found["intervals"] and not found["sure"]:
+    if not calibration["intervals"] and not calibration["sure"]:
         yield "You gave neither an interval nor a confidence of 80 % or more.\n"
 
 
@@ -91,8 +91,8 @@ def _step(number: int, step: StepRow) -> Iterator[str]:
     if step.why:
         yield f"*Why this question: {step.why.rstrip('.')}.*\n"
     yield f"{step.asked}\n"
-    for each in step.clarified:
-        yield f"You asked: “{literal(each['asked'])}” {each['told'] or 'That was left to you.'}\n"
+    for question in step.clarified:
+        yield f"You asked: “{literal(question['asked'])}” {question['told'] or 'That was left to you.'}\n"
     if step.answer:
         yield from (f"> {line}" for line in literal(step.answer).splitlines() or [""])
         yield ""
@@ -134,7 +134,7 @@ def _step(number: int, step: StepRow) -> Iterator[str]:
 def _rest(report: Report, charts: bool) -> Iterator[str]:
     if report.unreached:
         yield "## Not asked\n"
-        yield from (f"* {literal(each)}" for each in report.unreached)
+        yield from (f"* {literal(name)}" for name in report.unreached)
         yield ""
     yield "## Time\n"
     spent = [(f"{step.seconds / 60:.1f}", f"{step.minutes:g}") for step in report.steps]
