@@ -85,9 +85,9 @@ class Operation:
 
     def part(self, name: str) -> Any:
         """Return a part; raises MissingPart if the entry lacks it."""
-        if not (found := getattr(self, name)):
+        if not (part := getattr(self, name)):
             raise MissingPart(f"the entry of {self.name} in kernels/operations has no {name}")
-        return found
+        return part
 
 
 def last_dimension(first: Tensor, *others: Any, **options: Any) -> int:

@@ -65,7 +65,7 @@ def cuda_reports(source: str, name: str, threads: int, shared_bytes: int) -> lis
     """Compile a kernel with NVRTC for each architecture. Raises BuildError."""
     if (problem := nvrtc.problem()) is not None:
         raise BuildError(problem)
-    found = []
+    reports = []
     with TemporaryDirectory(prefix="prep-nvrtc-") as scratch:
         folder = Path(scratch)
         for path in nvrtc.source_folder().glob("*.cuh"):
@@ -79,7 +79,7 @@ def cuda_reports(source: str, name: str, threads: int, shared_bytes: int) -> lis
             used = parse_ptxas(made.log)[name]
             spills = used.spill_store_bytes, used.spill_load_bytes
             shared = used.static_shared_bytes + shared_bytes
-            found.append(
+            reports.append(
                 KernelReport(name, "learner.cu", arch, used.registers, shared, *spills, threads, made.ptx)
             )
-    return found
+    return reports

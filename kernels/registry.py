@@ -145,7 +145,7 @@ def check_requested() -> None:
 @cache
 def _read_environment() -> None:
     """PREP_KERNELS="reference" or "paged_attention=triton,sample=reference", read once."""
-    found: dict[str, str] = {}
+    forced: dict[str, str] = {}
     for item in filter(None, os.environ.get("PREP_KERNELS", "").replace(" ", "").split(",")):
         op, _, backend = item.rpartition("=")
         try:
@@ -155,8 +155,8 @@ def _read_environment() -> None:
                 f"PREP_KERNELS={item}: {error}. "
                 "Example: PREP_KERNELS=reference, or PREP_KERNELS=paged_attention=triton,sample=reference"
             ) from None
-        found[op or "*"] = backend
-    _forced.update(found)
+        forced[op or "*"] = backend
+    _forced.update(forced)
 
 
 def _check(op: str, backend: str) -> None:

@@ -38,15 +38,15 @@ def complaints(
     name no similar field. within: location of the value that was validated. most: complaints; one more counts the
     others. Only these are worded, and the rest of the time grows with the number of errors.
     """
-    found: dict[Location, list[tuple[Mapping[str, Any], Place]]] = {}
+    by_path: dict[Location, list[tuple[Mapping[str, Any], Place]]] = {}
     for error in errors:
         place = follow(tuple(error["loc"]), kind)
         place = place._replace(path=(*within, *place.path))
-        found.setdefault(place.path, []).append((error, place))
+        by_path.setdefault(place.path, []).append((error, place))
     # Of a union, the form that fits best: its errors are the deepest.
-    inner = {path[:length] for path in found for length in range(1, len(path))}
-    leaves = [path for path in found if path not in inner]
-    listed = [Complaint(path, _sentence(path, found[path][:MOST_FORMS], kind)) for path in leaves[:most]]
+    inner = {path[:length] for path in by_path for length in range(1, len(path))}
+    leaves = [path for path in by_path if path not in inner]
+    listed = [Complaint(path, _sentence(path, by_path[path][:MOST_FORMS], kind)) for path in leaves[:most]]
     return listed + [Complaint((), f"and {len(leaves) - most} more")] * (len(leaves) > most)
 
 
@@ -127,15 +127,15 @@ _ALLOWED: dict[str, Callable[[Mapping[str, Any]], str]] = {
     **dict.fromkeys(("list_type", "tuple_type", "set_type"), _always("a list")),
     **dict.fromkeys(_MAPPINGS, _always("a mapping of names to values")),
     "path_type": _always("the name of a file"),
-    "literal_error": lambda found: found["expected"],
-    "greater_than": lambda found: f"more than {_number(found['gt'])}",
-    "greater_than_equal": lambda found: f"at least {_number(found['ge'])}",
-    "less_than": lambda found: f"less than {_number(found['lt'])}",
-    "less_than_equal": lambda found: f"at most {_number(found['le'])}",
-    "string_pattern_mismatch": lambda found: f"a text that matches {found['pattern']}",
-    "string_too_short": lambda found: f"a text of at least {counted(found['min_length'], 'character')}",
-    "string_too_long": lambda found: f"a text of at most {counted(found['max_length'], 'character')}",
-    "too_short": lambda found: f"a list of at least {counted(found['min_length'], 'entry')}",
-    "too_long": lambda found: f"a list of at most {counted(found['max_length'], 'entry')}",
+    "literal_error": lambda context: context["expected"],
+    "greater_than": lambda context: f"more than {_number(context['gt'])}",
+    "greater_than_equal": lambda context: f"at least {_number(context['ge'])}",
+    "less_than": lambda context: f"less than {_number(context['lt'])}",
+    "less_than_equal": lambda context: f"at most {_number(context['le'])}",
+    "string_pattern_mismatch": lambda context: f"a text that matches {context['pattern']}",
+    "string_too_short": lambda context: f"a text of at least {counted(context['min_length'], 'character')}",
+    "string_too_long": lambda context: f"a text of at most {counted(context['max_length'], 'character')}",
+    "too_short": lambda context: f"a list of at least {counted(context['min_length'], 'entry')}",
+    "too_long": lambda context: f"a list of at most {counted(context['max_length'], 'entry')}",
 }
 """Type of pydantic's error -> what is allowed, from the error's context."""

@@ -15,10 +15,10 @@ def load_object(path: str) -> Any:
     module_name, _, name = path.partition(":")
     if not (module_name and name):
         raise ValueError(f"{path!r} must look like 'package.module:Name'")
-    found: Any = import_module(module_name)
+    loaded: Any = import_module(module_name)
     try:
         for part in name.split("."):
-            found = getattr(found, part)
+            loaded = getattr(loaded, part)
     except AttributeError as error:
         raise ImportError(str(error)) from error
-    return found
+    return loaded

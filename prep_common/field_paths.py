@@ -40,7 +40,7 @@ def follow(location: Location, kind: Any) -> Place:
         if part in known:
             field = known[str(part)]
             forms, description, siblings = list(_forms(field.kind)), field.description, list(known)
-        elif items := [each for form in forms for each in _items(form, part)]:
+        elif items := [item for form in forms for item in _items(form, part)]:
             forms, description, siblings = items, "", []
         elif known and part == location[-1] and part not in {form.__name__ for form in forms}:
             forms, description, siblings = [], "", list(known)
@@ -55,14 +55,14 @@ def places_of(name: str, kind: Any, above: str = "", *, depth: int = 6) -> list[
     """Return the paths of all fields of this name in data of a kind, such as hardware.gpu."""
     if not depth:
         return []
-    found = list[str]()
+    paths = list[str]()
     for form in _forms(kind):
         for field_name, field in _fields(form).items():
             path = f"{above}.{field_name}".removeprefix(".")
-            found += [path] * (field_name == name) + places_of(name, field.kind, path, depth=depth - 1)
+            paths += [path] * (field_name == name) + places_of(name, field.kind, path, depth=depth - 1)
         for item in _items(form, 0):
-            found += places_of(name, item, f"{above}[]", depth=depth - 1)
-    return list(dict.fromkeys(found))
+            paths += places_of(name, item, f"{above}[]", depth=depth - 1)
+    return list(dict.fromkeys(paths))
 
 
 class _FieldType(NamedTuple):

@@ -19,7 +19,7 @@ def unknown_name(
     problem: start of the message, such as "unknown model". where: replaces the list of all names, which follows if no
     name is close and `where` is empty.
     """
-    names = [str(each) for each in known]
+    names = [str(entry) for entry in known]
     close = closest(name, names, cutoff=cutoff)
     hint = None if close is None else f"did you mean {close!r}?"
     rest = where or ("" if hint else f"known: {', '.join(names) or 'none'}")
@@ -31,11 +31,11 @@ def closest(name: object, known: Iterable[str], *, cutoff: float = 0.6) -> str |
 
     None: there is none, or it is the name itself. cutoff: least similarity, 0 to 1; units, which are short, need less.
     """
-    lower = {each.lower(): each for each in reversed(list(known))}
+    lower = {entry.lower(): entry for entry in reversed(list(known))}
     word = str(name).lower()
     if len(word) > LONGEST:
         return None
-    longer = [each for each in lower if len(word) > 2 and each.startswith(word)]
-    around = [each for each in lower if len(word) > 2 and word in each]
-    found = get_close_matches(word, lower, n=1, cutoff=cutoff) or longer[-1:] or around[-1:]
-    return lower[found[0]] if found and lower[found[0]] != name else None
+    longer = [candidate for candidate in lower if len(word) > 2 and candidate.startswith(word)]
+    around = [candidate for candidate in lower if len(word) > 2 and word in candidate]
+    matches = get_close_matches(word, lower, n=1, cutoff=cutoff) or longer[-1:] or around[-1:]
+    return lower[matches[0]] if matches and lower[matches[0]] != name else None

@@ -18,14 +18,14 @@ def family(process: psutil.Process) -> list[psutil.Process]:
     """
     if not _lists_children():
         return [process, *process.children(recursive=True)]
-    found, pids = [process], list(_children(process.pid))
+    processes, pids = [process], list(_children(process.pid))
     while pids:
         try:
-            found.append(psutil.Process(pid := pids.pop()))
+            processes.append(psutil.Process(pid := pids.pop()))
         except psutil.Error:
             continue  # it has just ended
         pids += _children(pid)
-    return found
+    return processes
 
 
 @cache

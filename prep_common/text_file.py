@@ -41,7 +41,7 @@ def why_unreadable(path: Path, error: OSError | UnicodeDecodeError) -> str:
 def _instead(path: Path) -> str:
     folder = path.absolute().parent
     try:
-        names = sorted(each.name for each in folder.iterdir() if each.is_file() and each.name[0] != ".")
+        names = sorted(file.name for file in folder.iterdir() if file.is_file() and file.name[0] != ".")
     except OSError:
         return f"there is no folder {path.parent}"
     where = "this folder" if path.parent == Path() else str(path.parent)

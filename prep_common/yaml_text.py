@@ -47,10 +47,10 @@ class YamlFile:
         node, line = yaml.compose(self._text, Loader=_loader()), 1
         for part in location:
             if isinstance(node, yaml.MappingNode):
-                found = [pair for pair in node.value if pair[0].value == str(part)]
-                if not found:
+                pairs = [pair for pair in node.value if pair[0].value == str(part)]
+                if not pairs:
                     break
-                key, node = found[-1]  # of a repeated key, the last value counts
+                key, node = pairs[-1]  # of a repeated key, the last value counts
                 line = key.start_mark.line + 1
             elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
                 node = node.value[part]

@@ -49,13 +49,13 @@ class Experiment:
 
     def calls(self, cases: Sequence[Case]) -> dict[str, Call]:
         """The implementations that take these copies of a workload."""
-        found = {}
+        calls = {}
         for backend in self.backends:
             try:
-                found[backend] = implementation_on(cases, backend)
+                calls[backend] = implementation_on(cases, backend)
             except UnsupportedInput:
                 continue
-        return found
+        return calls
 
 
 def answer_all(report: BenchReport, tell: Tell) -> None:
@@ -80,8 +80,8 @@ def layout(
     calls: dict[str, Call] = {}
     for name in ("BLHNC", "LBHNC"):
         workload = attention(experiment.maker, model, list(rows), layers_first=name == "LBHNC")
-        found = experiment.calls(workload.make(layers))
-        calls |= {f"{backend} {name}": call for backend, call in found.items()}
+        of_layout = experiment.calls(workload.make(layers))
+        calls |= {f"{backend} {name}": call for backend, call in of_layout.items()}
     times = experiment.times(calls)
     lines, told = [], []
     for backend in dict.fromkeys(name.split()[0] for name in times):
@@ -172,8 +172,14 @@ def sampling_cost(experiment: Experiment) -> Answer:
         times[name] = experiment.times(experiment.calls(sampling(experiment.maker, name, **options).make(3)))
     greedy, noise, top_p = (times[name] for name in ("greedy", "noise", "noise, top-p 0.9"))
     lines = [
-        [name, *(f"{_us(seconds)} = {seconds / greedy[backend]:.2f} x" for backend, seconds in each.items())]
-        for name, each in times.items()
+        [
+            name,
+            *(
+                f"{_us(seconds)} = {seconds / greedy[backend]:.2f} x"
+                for backend, seconds in by_backend.items()
+            ),
+        ]
+        for name, by_backend in times.items()
     ]
     told = [
         f"{backend}: noise costs {noise[backend] / greedy[backend] - 1:+.0%} on top of greedy, "

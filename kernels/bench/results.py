@@ -36,24 +36,28 @@ class Bar:
 def bars(report: BenchReport) -> list[Bar]:
     """Return the aims that the run says something about."""
     on_gpu = report.device == "cuda"
-    found = []
+    aims = []
     for best in _best(report, DECODE[report.device]):
         if on_gpu:
             share = best.work.bytes / best.seconds / report.limits.copy_bandwidth
-            found.append(Bar(f"{best.workload}: share of the copy bandwidth", 0.8, share))
+            aims.append(Bar(f"{best.workload}: share of the copy bandwidth", 0.8, share))
         if rival := report.speedup(best):
             what = f"{best.workload}: times as fast as {rival[1]}"
-            found.append(Bar(what, 1.0 if on_gpu else 3.0, rival[0]))
+            aims.append(Bar(what, 1.0 if on_gpu else 3.0, rival[0]))
     for best in _best(report, PREFILL_GPU) if on_gpu else ():
         share = best.work.flops / best.seconds / report.limits.flops["bfloat16"]
-        found.append(Bar(f"{best.workload}, causal: share of the bf16 GEMM rate", 0.5, share))
-    return found
+        aims.append(Bar(f"{best.workload}, causal: share of the bf16 GEMM rate", 0.5, share))
+    return aims
 
 
 def _best(report: BenchReport, ending: str) -> list[Measurement]:
     """Return our fastest implementation on each attention workload with this ending of the name."""
-    found = report.best_of_each()
-    return [each for each in found if each.op == "paged_attention" and each.workload.endswith(ending)]
+    fastest = report.best_of_each()
+    return [
+        measurement
+        for measurement in fastest
+        if measurement.op == "paged_attention" and measurement.workload.endswith(ending)
+    ]
 
 
 def as_dict(report: BenchReport) -> dict[str, Any]:
@@ -65,21 +69,21 @@ def as_dict(report: BenchReport) -> dict[str, Any]:
         "measurements": [_measurement(report, measurement) for measurement in report.measurements],
         "bars": [{**asdict(bar), "met": bar.met} for bar in bars(report)],
         "answers": [asdict(answer) for answer in report.answers],
-        "omitted": [asdict(each) for each in report.omitted],
+        "omitted": [asdict(omission) for omission in report.omitted],
         "interrupted": report.interrupted,
         "seconds": report.seconds,
     }
 
 
-def _measurement(report: BenchReport, each: Measurement) -> dict[str, Any]:
-    limit, rival = report.limit(each), report.speedup(each)
+def _measurement(report: BenchReport, measurement: Measurement) -> dict[str, Any]:
+    limit, rival = report.limit(measurement), report.speedup(measurement)
     return {
-        **{key: value for key, value in asdict(each).items() if key != "work"},
-        "bytes": each.work.bytes,
-        "flops": each.work.flops,
+        **{key: value for key, value in asdict(measurement).items() if key != "work"},
+        "bytes": measurement.work.bytes,
+        "flops": measurement.work.flops,
         "limit_seconds": limit.seconds,
         "bound": limit.bound,
-        "share": report.share(each),
+        "share": report.share(measurement),
         "times_faster": rival and rival[0],
         "than": rival and rival[1],
     }
@@ -123,7 +127,10 @@ def section(report: BenchReport) -> str:
     parts += [markdown_row(cells(report, measurement)) for measurement in report.measurements]
     if report.omitted:
         parts += ["", "Not measured:", ""]
-        parts += [f"- {each.op}, {each.workload}, {each.candidate}: {each.reason}" for each in report.omitted]
+        parts += [
+            f"- {omission.op}, {omission.workload}, {omission.candidate}: {omission.reason}"
+            for omission in report.omitted
+        ]
     return "\n".join([*parts, end, ""])
 
 

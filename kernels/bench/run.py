@@ -81,7 +81,9 @@ class BenchReport:
     def speedup(self, measurement: Measurement) -> tuple[float, str] | None:
         """(how many times faster than the fastest yardstick of the workload, its name)"""
         where = (measurement.op, measurement.workload)
-        rivals = [each for each in self.measurements if not each.ours and (each.op, each.workload) == where]
+        rivals = [
+            rival for rival in self.measurements if not rival.ours and (rival.op, rival.workload) == where
+        ]
         if not rivals or not measurement.ours:
             return None
         best = min(rivals, key=lambda rival: rival.seconds)
@@ -94,7 +96,7 @@ class BenchReport:
             if measurement.ours:
                 known = best.get((measurement.op, measurement.workload), measurement)
                 best[measurement.op, measurement.workload] = min(
-                    known, measurement, key=lambda found: found.seconds
+                    known, measurement, key=lambda candidate: candidate.seconds
                 )
         return list(best.values())
 
@@ -112,8 +114,8 @@ def measure_limits_again(report: BenchReport, tell: Tell) -> None:
 def workloads(op: str, device: str) -> Iterator[Workload]:
     """Yield the workloads of an operation on a kind of device."""
     maker = Maker(device, torch.bfloat16 if device == "cuda" else torch.float32)
-    for each in OPERATIONS[op].part("workloads")(maker):
-        yield each if isinstance(each, Workload) else of_recipes(op, *each)
+    for recipe in OPERATIONS[op].part("workloads")(maker):
+        yield recipe if isinstance(recipe, Workload) else of_recipes(op, *recipe)
 
 
 def measure_ops(
@@ -156,12 +158,12 @@ def measure(
     others, failed = yardsticks(cases)
     report.omitted += [Omitted(workload.op, workload.name, name, why) for name, why in failed.items()]
     graphs = workload.op != "copy_blocks"  # its pairs are on the CPU
-    for name, each in interleaved(calls | others, report.device, seconds=seconds, graphs=graphs).items():
-        spread = (each.median, each.p10, each.p90)
-        found = Measurement(
-            workload.op, workload.name, name, name in calls, *spread, each.samples, each.graph, least
+    for name, timing in interleaved(calls | others, report.device, seconds=seconds, graphs=graphs).items():
+        spread = (timing.median, timing.p10, timing.p90)
+        measurement = Measurement(
+            workload.op, workload.name, name, name in calls, *spread, timing.samples, timing.graph, least
         )
-        report.measurements.append(found)
+        report.measurements.append(measurement)
 
 
 def _copies(least: Work, device: str) -> int:

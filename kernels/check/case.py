@@ -75,9 +75,9 @@ def _mapped(case: Case, convert: Callable[[Tensor], Tensor]) -> Case:
 
     def visit(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
-            return type(value)(visit(each) for each in value)
+            return type(value)(visit(item) for item in value)
         if isinstance(value, AttentionBatch):
-            return AttentionBatch(**{name: visit(each) for name, each in _fields(value).items()})
+            return AttentionBatch(**{name: visit(item) for name, item in _fields(value).items()})
         if not isinstance(value, Tensor):
             return value
         key = (value.untyped_storage().data_ptr(), value.dtype)
@@ -95,7 +95,7 @@ def _fields(batch: Any) -> dict[str, Any]:
 
 def _describe(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_describe(each) for each in value) + "]"
+        return "[" + ", ".join(_describe(item) for item in value) + "]"
     if not isinstance(value, Tensor):
         return repr(value)
     text = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

@@ -54,7 +54,7 @@ def _same_form(got: Any, like: Any) -> None:
         raise Mismatch(f"returns {len(_tensors(got))} tensors, not {len(_tensors(like))}")
     for one, other in zip(_tensors(got), _tensors(like), strict=True):
         if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
-            shown = [f"{each.dtype} {list(each.shape)} on {each.device}" for each in (one, other)]
+            shown = [f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}" for tensor in (one, other)]
             raise Mismatch(f"returns {shown[0]}, not {shown[1]}")
 
 

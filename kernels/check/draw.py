@@ -56,6 +56,6 @@ class Draw:
         fused = self.normal(tokens, sum(heads) * head_dim)
         parts = fused.split([head * head_dim for head in heads], dim=1)
         return [
-            part.view(tokens, each, head_dim) if tokens else part.reshape(0, each, head_dim)
-            for part, each in zip(parts, heads, strict=True)
+            part.view(tokens, num_heads, head_dim) if tokens else part.reshape(0, num_heads, head_dim)
+            for part, num_heads in zip(parts, heads, strict=True)
         ]

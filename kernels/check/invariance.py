@@ -25,7 +25,7 @@ class Rows:
         """Return the number of rows."""
         arguments = case.arguments()
         tensors = ((arguments.get(name), dimension) for name, dimension in self.dimensions.items())
-        return min(each.shape[dimension] for each, dimension in tensors if isinstance(each, Tensor))
+        return min(tensor.shape[dimension] for tensor, dimension in tensors if isinstance(tensor, Tensor))
 
     def alone(self, case: Case, row: int) -> Case:
         """Return the case with this row only."""
@@ -43,7 +43,7 @@ class Rows:
 def _narrowed(value: Any, dimension: int, row: int) -> Any:
     """The row of a tensor, of each tensor of a tuple; anything else has no rows."""
     if isinstance(value, tuple):
-        return tuple(_narrowed(each, dimension, row) for each in value)
+        return tuple(_narrowed(item, dimension, row) for item in value)
     return value.narrow(dimension, row, 1) if isinstance(value, Tensor) else value
 
 

@@ -113,7 +113,7 @@ def _listen(child: JsonChild, jobs: Sequence[Job], tell: Callable[[Any], None]) 
 def main() -> None:
     """The child's side: jobs as JSON on stdin, a line [number of the job, result] for every case."""
     link = JsonLink()
-    jobs = [Job(**{**each, "environment": ()}) for each in link.read()]
+    jobs = [Job(**{**entry, "environment": ()}) for entry in link.read()]
     numbers = {job: number for number, job in enumerate(jobs)}
     for job, result in run_here(jobs):
         link.write([numbers[job], asdict(result)])

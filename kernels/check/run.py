@@ -85,8 +85,8 @@ def check(
     """Run every case and compare: `results` in one piece, with the same settings."""
     name = backend if isinstance(backend, str) else getattr(backend, "__name__", "function")
     told = {key: value for key, value in settings.items() if key in ("size", "seed")}
-    found = list(results(op, backend, dtype=dtype, **settings))
-    return CheckReport(op, name, str(dtype).removeprefix("torch."), results=found, **told)
+    checked = list(results(op, backend, dtype=dtype, **settings))
+    return CheckReport(op, name, str(dtype).removeprefix("torch."), results=checked, **told)
 
 
 def results(
@@ -104,15 +104,15 @@ def results(
     backend: the name of an implementation, or any function with the operation's signature.
     """
     function, unsupported = _implementation(op, backend)
-    found = False
+    matched = False
     names: list[str] = []
     for number, case in enumerate(cases(op, seed=seed, size=size, dtype=dtype, device=device)):
         names.append(case.name)
         if only is None or only == case.name or fnmatch(case.name, only):
-            found = True
+            matched = True
             lonely_row = None if backend == "reference" else number
             yield _check_case(case, function, unsupported, lonely_row)
-    if not found:
+    if not matched:
         raise ValueError(f"{op} has no case {only!r}; the cases are: {', '.join(names)}")
 
 

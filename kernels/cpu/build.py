@@ -156,12 +156,12 @@ def find_compiler() -> str:
     for variable in ("PREP_KERNELS_COMPILER", "CXX"):
         if asked := os.environ.get(variable, "").strip():
             for program in (asked, asked.split()[-1]):
-                if found := shutil.which(program):
-                    return found
+                if path := shutil.which(program):
+                    return path
             raise NoSuchCompiler(f"the compiler {asked!r} does not exist; correct or unset {variable}")
     for name in ("g++", "clang++"):
-        if found := shutil.which(name):
-            return found
+        if path := shutil.which(name):
+            return path
     way = "apt install g++, dnf install gcc-c++ or xcode-select --install"
     raise BuildError(f"no C++ compiler (g++ or clang++); install one: {way}")
 
@@ -200,5 +200,5 @@ def _openmp_runtime() -> str | None:
         paths = {line.split(maxsplit=5)[5] for line in maps if line.count("/")}
     except OSError:
         paths = {str(path) for path in (Path(torch.__file__).parent / "lib").iterdir()}
-    found = sorted(path for path in paths if Path(path).name.startswith(names))
-    return found[0] if found else None
+    loaded = sorted(path for path in paths if Path(path).name.startswith(names))
+    return loaded[0] if loaded else None

@@ -185,10 +185,10 @@ def _run_all(commands: list[list[str]]) -> None:
         while waiting or running:
             while waiting and len(running) < num_processors():
                 running.append(_start(waiting.pop(0)))
-            ended = [request for request in running if request.process.poll() is not None]
-            for each in ended:
-                running.remove(each)
-                each.check()
+            ended = [job for job in running if job.process.poll() is not None]
+            for job in ended:
+                running.remove(job)
+                job.check()
             if not ended:
                 if time.monotonic() - running[0].started > COMPILE_TIMEOUT_S:
                     raise BuildError(f"the compiler takes longer than {COMPILE_TIMEOUT_S} s")

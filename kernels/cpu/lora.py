@@ -67,5 +67,5 @@ def _unsupported_types(activations: Tensor, *weights: Tensor) -> str | None:
     dtypes = {weight.dtype for weight in weights}
     if len(dtypes) == 1 and (activations.dtype, *dtypes) in _KINDS:
         return None
-    found = ", ".join(sorted(map(str, dtypes)))
-    return f"activations are {activations.dtype}, adapters {found}, supported: fp32 and either, or both bf16"
+    listed = ", ".join(sorted(map(str, dtypes)))
+    return f"activations are {activations.dtype}, adapters {listed}, supported: fp32 and either, or both bf16"

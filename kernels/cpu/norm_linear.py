@@ -84,6 +84,6 @@ def unsupported_norm_linear(
     needed = torch.bfloat16 if isinstance(weight, PackedPairs) else torch.float32
     if x.dtype != needed:
         return f"x is {x.dtype}, supported with this weight: {str(needed).removeprefix('torch.')}"
-    if rotary is not None and any(each.dtype != torch.float32 for each in rotary[:2]):
+    if rotary is not None and any(table.dtype != torch.float32 for table in rotary[:2]):
         return f"cos and sin are {rotary[0].dtype} and {rotary[1].dtype}; supported: float32"
     return unlike(x, norm_weight) if residual is None else unlike(x, residual, norm_weight)

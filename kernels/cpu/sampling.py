@@ -20,7 +20,7 @@ def sample(
     peaks = empty((num_rows,), torch.float32)
     _sample(
         *(logits.data_ptr(), logits.stride(0), num_rows, vocab_size),
-        *(each.data_ptr() for each in (temperature, top_k, top_p, min_p, keys, token_ids, peaks)),
+        *(tensor.data_ptr() for tensor in (temperature, top_k, top_p, min_p, keys, token_ids, peaks)),
     )
     return token_ids, peaks
 

@@ -62,7 +62,7 @@ def unsupported_int4_linear(
         return f"{x.shape[0]} tokens; up to {MAX_TOKENS} are supported, triton takes more"
     if group_size % COLUMNS:
         return f"group_size {group_size}; supported: multiples of {COLUMNS}"
-    if not all(each.is_contiguous() for each in (qweight, scale, zero)) or qweight.data_ptr() % 4:
+    if not all(tensor.is_contiguous() for tensor in (qweight, scale, zero)) or qweight.data_ptr() % 4:
         return "qweight, scale or zero that are not contiguous"
     return None
 

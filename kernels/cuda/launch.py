@@ -139,7 +139,7 @@ def launch(
         return
     if not prod(grid):
         return
-    values = [_value(letter, each) for letter, each in zip(kernel.parameters, arguments, strict=True)]
+    values = [_value(letter, value) for letter, value in zip(kernel.parameters, arguments, strict=True)]
     if device.type == "cuda":
         _launch_on_gpu(kernel, grid, block, shared_bytes, values, device)
         return
@@ -209,7 +209,7 @@ def _launch_on_gpu(
     with torch.cuda.device(index):
         Device(index).set_current()  # a thread that torch has not used yet has no CUDA context
         loaded = _loaded(kernel, index, shared_bytes)
-        arguments = [argument(*each) for each in zip(kernel.parameters, values, strict=True)]
+        arguments = [argument(*pair) for pair in zip(kernel.parameters, values, strict=True)]
         config = LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
         start(_stream(torch.cuda.current_stream(index).cuda_stream), config, loaded, *arguments)
 
@@ -236,7 +236,7 @@ def _loaded(kernel: Kernel, index: int, shared_bytes: int) -> Any:
     major, minor = torch.cuda.get_device_capability(index)
     result = nvrtc.compiled(kernel.source, kernel.defines, 10 * major + minor, nvrtc.source_folder())
     loaded = ObjectCode.from_cubin(result.cubin, name=kernel.source).get_kernel(kernel.name)
-    sizes = [each.size for each in loaded.arguments_info]
+    sizes = [info.size for info in loaded.arguments_info]
     if sizes != [ctypes.sizeof(_CTYPES[letter]) for letter in kernel.parameters]:
         raise TypeError(
             f"{kernel.name} takes parameters of {sizes} bytes, declared are {kernel.parameters!r}"

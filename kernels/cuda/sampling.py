@@ -23,7 +23,7 @@ def sample(
     rows, vocab_size = logits.shape
     token_ids = torch.empty(rows, dtype=torch.int64, device=logits.device)
     peaks = torch.empty(rows, dtype=torch.float32, device=logits.device)
-    parameters = [each.contiguous() for each in (temperature, top_k, top_p, min_p, keys)]
+    parameters = [parameter.contiguous() for parameter in (temperature, top_k, top_p, min_p, keys)]
     launch(
         kernel("sampling.cu", "sample", "ppppppppli", THREADS=THREADS, VEC=vector_width(vocab_size, logits)),
         *(logits, *parameters, token_ids, peaks),

@@ -312,7 +312,7 @@ def attention(
         cache = _filled_cache(maker, shape, cache_dtype, layers_first)
         ids = 1 + torch.randperm(sum(blocks), device=maker.device, dtype=torch.int32)
         table = torch.nn.utils.rnn.pad_sequence(ids.split(blocks), batch_first=True)
-        query_lens, seq_lens = (torch.tensor(each, dtype=torch.int32) for each in zip(*rows, strict=True))
+        query_lens, seq_lens = (torch.tensor(column, dtype=torch.int32) for column in zip(*rows, strict=True))
         starts = torch.nn.functional.pad(query_lens.cumsum(0), (1, 0)).int().to(maker.device)
         batch = AttentionBatch(starts, seq_lens.to(maker.device), table, int(query_lens.max()))
         options: dict[str, Any] = {"scale": model.head_dim**-0.5}

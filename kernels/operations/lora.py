@@ -102,7 +102,7 @@ def _lora_expand_work(
     shrunk: Tensor, lora_b: list[Tensor], token_adapter: Tensor, y: Tensor, scaling: Tensor
 ) -> Work:
     used = token_adapter[token_adapter >= 0]
-    width, rank = sum(each.shape[1] for each in lora_b), shrunk.shape[2]
+    width, rank = sum(weight.shape[1] for weight in lora_b), shrunk.shape[2]
     matrices = used.unique().numel() * width * rank * lora_b[0].element_size()
     touched = used.numel() * width * y.element_size()
     return Work(

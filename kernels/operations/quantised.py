@@ -209,4 +209,4 @@ GROUPED_LINEAR = Operation(
 
 
 def _quantised_linear(x: Tensor, qweight: Tensor, *scales: Tensor, rate: torch.dtype) -> Work:
-    return Work.of_product(x, qweight.shape[0], sum(each.nbytes for each in (qweight, *scales)), rate)
+    return Work.of_product(x, qweight.shape[0], sum(tensor.nbytes for tensor in (qweight, *scales)), rate)

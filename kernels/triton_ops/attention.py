@@ -48,7 +48,7 @@ def unsupported_paged_attention(
     if query.dtype not in TYPES:
         return f"queries of {query.dtype} are not supported; float32, float16 and bfloat16 are"
     if kv.dtype not in (*TYPES, *QUANTISED):
-        known = ", ".join(str(each).removeprefix("torch.") for each in (*TYPES, *QUANTISED))
+        known = ", ".join(str(dtype).removeprefix("torch.") for dtype in (*TYPES, *QUANTISED))
         return f"a cache of {kv.dtype} is not supported; supported: {known}"
     if kv.dtype == torch.float8_e4m3fn and query.is_cuda:
         capability = torch.cuda.get_device_capability(query.device)

@@ -38,7 +38,7 @@ def copy_blocks(source: Tensor, target: Tensor, block_pairs: Tensor) -> None:
     if source.device != target.device:
         copy_between_devices(source, target, block_pairs)
         return
-    source_bytes, target_bytes = (each.flatten(1).view(torch.uint8) for each in (source, target))
+    source_bytes, target_bytes = (blocks.flatten(1).view(torch.uint8) for blocks in (source, target))
     block_bytes = source_bytes.shape[1]
     if len(block_pairs) == 0 or block_bytes == 0:
         return

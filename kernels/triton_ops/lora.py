@@ -246,9 +246,9 @@ def lora_expand(
     num_adapters = lora_b[0].shape[0]
     order, starts = sort_by_adapter(token_adapter, num_adapters)
     tile = tile_for(num_tokens, TILES)
-    num_n = triton.cdiv(max(each.shape[1] for each in lora_b), BLOCK_N)
+    num_n = triton.cdiv(max(weight.shape[1] for weight in lora_b), BLOCK_N)
     grid = (triton.cdiv(num_tokens, tile.block_t) * num_n, num_slices, num_adapters)
-    table = slice_table(tuple((each.data_ptr(), each.shape[1]) for each in lora_b), y.device)
+    table = slice_table(tuple((weight.data_ptr(), weight.shape[1]) for weight in lora_b), y.device)
     lora_expand_kernel[grid](
         *(shrunk.contiguous(), table, order, starts, y, scaling),
         *(num_tokens, rank, num_n, y.stride(0)),
@@ -276,9 +276,9 @@ def slice_table(slices: tuple[tuple[int, int], ...], device: torch.device) -> Te
 def unsupported_lora_expand(
     shrunk: Tensor, lora_b: Sequence[Tensor], token_adapter: Tensor, y: Tensor, scaling: Tensor
 ) -> str | None:
-    if any(each.dtype != y.dtype for each in lora_b):
-        return f"y is {y.dtype} and lora_b {[each.dtype for each in lora_b]}; all must have one type"
-    if not all(each.is_contiguous() for each in lora_b):
+    if any(weight.dtype != y.dtype for weight in lora_b):
+        return f"y is {y.dtype} and lora_b {[weight.dtype for weight in lora_b]}; all must have one type"
+    if not all(weight.is_contiguous() for weight in lora_b):
         return "the matrices of lora_b must be contiguous"
     return unlike("y", y)
 

@@ -137,10 +137,10 @@ def gather_candidates(row, vocab_size, peak, temperature, ceiling, candidates, B
         token = start + tl.arange(0, BLOCK)
         logits = tl.load(row + token, mask=token < vocab_size, other=float("-inf"))
         stays = (depth_bits(logits, peak, temperature) <= ceiling).to(tl.int32)
-        found = tl.sum(stays, 0)
-        if found > 0:  # most tiles hold none, and are spared the scan
+        in_tile = tl.sum(stays, 0)
+        if in_tile > 0:  # most tiles hold none, and are spared the scan
             tl.store(candidates + count + tl.cumsum(stays, 0) - 1, token, mask=stays > 0)
-            count += found
+            count += in_tile
     tl.debug_barrier()  # other threads of this program read them
     return count
 

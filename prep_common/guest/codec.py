@@ -213,10 +213,10 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def _range(*parts: int) -> range:
-    found = range(*parts)
-    if len(found) > MAX_JSON_BYTES:  # the checker may make a list of it
+    numbers = range(*parts)
+    if len(numbers) > MAX_JSON_BYTES:  # the checker may make a list of it
         raise BadFrame("a range that is too long")
-    return found
+    return numbers
 
 
 def _bytes(value: dict[str, Any], blobs: memoryview) -> bytes:
@@ -243,18 +243,18 @@ def _torch(value: dict[str, Any], blobs: memoryview) -> Any:
     torch = import_module("torch")
 
     if value["t"] == "dtype":
-        found = vars(torch).get(value["v"])
-        if not isinstance(found, torch.dtype):
+        restored = vars(torch).get(value["v"])
+        if not isinstance(restored, torch.dtype):
             raise BadFrame("not a dtype")
-        return found
+        return restored
     shape, data = _shape(value), bytearray(_bytes(value, blobs))
     dtype = getattr(torch, value["dtype"])
     if not data:
         if 0 not in shape:
             raise BadFrame("a tensor without data")
         return torch.empty(shape, dtype=dtype)
-    found = torch.frombuffer(data, dtype=dtype).reshape(shape)
-    return found if "view" not in value else _view(found, *value["view"])
+    restored = torch.frombuffer(data, dtype=dtype).reshape(shape)
+    return restored if "view" not in value else _view(restored, *value["view"])
 
 
 def _view(whole: Any, shape: list[int], stride: list[int], offset: int) -> Any:

@@ -87,8 +87,8 @@ def _exit_code(pid: int, ended: dict[int, int], *, kill: bool) -> int | None:
             os.killpg(pid, signal.SIGKILL)
     until = time.monotonic() + _PATIENCE_S
     while True:
-        found, status = os.waitpid(pid, 0 if kill else os.WNOHANG)
-        if found:
+        reaped, status = os.waitpid(pid, 0 if kill else os.WNOHANG)
+        if reaped:
             code = os.waitstatus_to_exitcode(status)
             if not kill:
                 ended[pid] = code

@@ -104,13 +104,11 @@ class Server:
         number = reference["id"]
         if reference["t"] == "guest":
             return self._objects[number]
-        found = self._lent.get(number)
-        if found is None:
-            found = proxy(
-                self._link, number, reference["name"], reference["methods"], reference["attributes"]
-            )
-            self._lent[number] = found
-        return found
+        lent = self._lent.get(number)
+        if lent is None:
+            lent = proxy(self._link, number, reference["name"], reference["methods"], reference["attributes"])
+            self._lent[number] = lent
+        return lent
 
     # -- operations
 

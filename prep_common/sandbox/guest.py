@@ -116,8 +116,8 @@ class Guest:
 
     def signature(self, name: str) -> str | None:
         """Return the parameters of a function or class as text, or None."""
-        found = self.ask("signature", None, name)
-        return found if isinstance(found, str) else None
+        signature = self.ask("signature", None, name)
+        return signature if isinstance(signature, str) else None
 
     def output(self) -> str:
         """Return what the guest printed so far, at most 64 KiB of it."""
@@ -232,10 +232,10 @@ class Guest:
             raise codec.BadFrame("not a reference")
         if reference["t"] == "host":
             return self._lent[number].value
-        found = self._handles.get(number)
-        if found is None:
-            found = self._handles[number] = Handle(self, number, str(reference["name"])[:80])
-        return found
+        handle = self._handles.get(number)
+        if handle is None:
+            handle = self._handles[number] = Handle(self, number, str(reference["name"])[:80])
+        return handle
 
     def _stopped(self, why: str) -> GuestStopped:
         assert self._process is not None

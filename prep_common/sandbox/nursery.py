@@ -30,10 +30,10 @@ def nursery(imports: Sequence[str], environment: Mapping[str, str]) -> Nursery:
     """Return the running nursery with these imports; the first call starts it."""
     key = tuple(imports)
     with _starting:
-        found = _ready.get(key)
-        if found is None or not found.is_running:
-            found = _ready[key] = Nursery(key, environment)
-        return found
+        running = _ready.get(key)
+        if running is None or not running.is_running:
+            running = _ready[key] = Nursery(key, environment)
+        return running
 
 
 class Nursery(ChildProcess):
