@@ -120,16 +120,31 @@ def overlaps(lab: Lab) -> dict[str, list[str]]:
     return {name: least for name, others in found.items() if (least := min(others, key=len))}
 
 
-def main(names: list[str]) -> None:
+def checks_without_a_wrong_file(lab: Lab) -> set[str]:
+    """Return the names of checks that reject no wrong file in any language of the lab."""
+    rejecting = {mutant.check for language in languages(lab) for mutant in mutants(language)}
+    return {check.__name__ for check in checks(lab.number)} - rejecting
+
+
+def main(names: list[str]) -> int:
+    """Print the overlaps of labs as contract.yaml has them. Return 1 if a contract.yaml has others, else 0."""
+    status = 0
     for name in names:
         lab = find_lab(name)
         print(f"# {name}")
-        found = {"overlaps": overlaps(lab)}
-        print(yaml.safe_dump(found, sort_keys=False, width=118, default_flow_style=None), end="")
-        rejecting = {mutant.check for each in languages(lab) for mutant in mutants(each)}
-        if missing := {each.__name__ for each in checks(name)} - rejecting:
-            print(f"# checks without a wrong file: {', '.join(sorted(missing))}")
+        computed = overlaps(lab)
+        text = yaml.safe_dump({"overlaps": computed}, sort_keys=False, width=118, default_flow_style=None)
+        print(text, end="")
+        if without := checks_without_a_wrong_file(lab):
+            print(f"# checks without a wrong file: {', '.join(sorted(without))}")
+        if computed != contract(lab).overlaps:
+            print(
+                f"error: {lab.folder.name}/contract.yaml has other overlaps; copy those above",
+                file=sys.stderr,
+            )
+            status = 1
+    return status
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import defaultdict
 
 import pytest
 
 from lessons.course.checking import checks
-from lessons.course.contracts import contract, languages, meant, overlaps, sentences
+from lessons.course.contracts import (
+    checks_without_a_wrong_file,
+    contract,
+    languages,
+    meant,
+    overlaps,
+    sentences,
+)
 from lessons.course.lesson_files import HUNTS, Lab, labs
 from lessons.course.mutants import mutants
 
@@ -25,10 +31,14 @@ def test_each_sentence_stands_in_the_contract_file_once(each: Lab) -> None:
     found = contract(each)
     said = sentences(each)
     missing = [sentence for sentence in said if len(meant(sentence, found)) != 1]
-    assert not missing, "not in contract.yaml, or twice:\n" + "\n".join(missing)
+    assert not missing, (
+        "not in contract.yaml, or twice (put each under demands, with its wrong files, or explains):\n"
+        + "\n".join(missing)
+    )
     entries = [*found.demands, *found.explains]
     said = [sentence for lab in languages(each) for sentence in sentences(lab)]
-    assert [entry for entry in entries if not any(sentence.startswith(entry) for sentence in said)] == []
+    unsaid = [entry for entry in entries if not any(sentence.startswith(entry) for sentence in said)]
+    assert not unsaid, "contract.yaml: no sentence of the contract begins with:\n" + "\n".join(unsaid)
 
 
 @EACH
@@ -36,19 +46,18 @@ def test_each_demand_is_broken_by_a_wrong_file_and_each_wrong_file_breaks_one(ea
     found = contract(each)
     broken = {why for whys in found.demands.values() for why in whys}
     wrong = {mutant.why for lab in languages(each) for mutant in mutants(lab)}
-    assert all(found.demands.values()) and broken == wrong
+    assert all(found.demands.values()), "contract.yaml: a demand without a wrong file"
+    assert not wrong - broken, f"contract.yaml: no demand names the wrong files {sorted(wrong - broken)}"
+    assert not broken - wrong, (
+        f"mutants.py: no wrong files {sorted(broken - wrong)}, which contract.yaml names"
+    )
 
 
-def test_each_check_rejects_a_wrong_file() -> None:
+@EACH
+def test_each_check_rejects_a_wrong_file(each: Lab) -> None:
     """The checks of a kernel are shared by its languages, so a wrong file in one of them is enough."""
-    rejecting: dict[str, set[str]] = defaultdict(set)
-    for each in WRITTEN:
-        rejecting[each.checks_id] |= {mutant.check for mutant in mutants(each)}
-    without = {
-        each.number: sorted({check.__name__ for check in checks(each.number)} - rejecting[each.checks_id])
-        for each in WRITTEN
-    }
-    assert {name: names for name, names in without.items() if names} == {}
+    without = checks_without_a_wrong_file(each)
+    assert not without, f"mutants.py of {each.number}: no wrong file for {', '.join(sorted(without))}"
 
 
 @EACH

@@ -15,6 +15,7 @@ from engine.models import loader
 from engine.models.families import FAMILIES
 from engine.models.family import Family, defaults
 from prep_common.dotted_path import load_object
+from tests.unfilled import left_to_fill
 
 MODELS = Path(loader.__file__).parent
 PARTS = {
@@ -81,6 +82,11 @@ def test_every_class_of_a_model_has_an_entry() -> None:
         pytest.fail("\n".join(unnamed), pytrace=False)
 
 
+def test_no_model_and_no_entry_is_left_to_fill() -> None:
+    if unfilled := left_to_fill(MODELS):
+        pytest.fail("\n".join(unfilled), pytrace=False)
+
+
 QWEN = FAMILIES["Qwen3ForCausalLM"]
 BROKEN = {
     **{part: (replace(QWEN, **{part: ""}), {}, f"Qwen3ForCausalLM has no {part} in its entry") for part in PARTS},
@@ -112,15 +118,15 @@ def test_a_class_without_an_entry_is_named() -> None:
 
 
 def test_the_skeleton_of_a_family_names_its_missing_parts() -> None:
-    _, (path, text) = skeleton("granite").items()
+    _, (path, text) = skeleton("family_of_a_test").items()
     names: dict[str, Any] = {}
     exec(compile(text, path, "exec"), names)
-    family = names["GRANITE"]
+    family = names["FAMILY_OF_A_TEST"]
     said = list(missing(family))
     assert [each.split(":")[0] for each in said] == [
-        *(f"GraniteForCausalLM has no {part} in its entry" for part in ("tiny", "features")),
-        "GraniteForCausalLM has no class engine.models.granite",
-        "GraniteForCausalLM has no row in engine/models/README.md",
+        *(f"FamilyOfATestForCausalLM has no {part} in its entry" for part in ("tiny", "features")),
+        "FamilyOfATestForCausalLM has no class engine.models.family_of_a_test",
+        "FamilyOfATestForCausalLM has no row in engine/models/README.md",
     ]
 
 
