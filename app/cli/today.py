@@ -125,29 +125,29 @@ def overview(bank: Bank, state: State, now: dt.datetime | None = None) -> Overvi
     )
 
 
-def as_json(overview: Overview) -> dict[str, Any]:
-    plain = asdict(overview)
-    date = overview.settings.interview_date
+def as_json(summary: Overview) -> dict[str, Any]:
+    plain = asdict(summary)
+    date = summary.settings.interview_date
     plain["settings"]["interview_date"] = date.isoformat() if date else None
     names = ("new_today", "new_per_week", "new_total", "reviews_per_day")
-    plain["plan"] |= {name: getattr(overview.plan, name) for name in names}
-    if overview.day is not None:
-        plain["day"]["date"] = overview.day.date.isoformat()
+    plain["plan"] |= {name: getattr(summary.plan, name) for name in names}
+    if summary.day is not None:
+        plain["day"]["date"] = summary.day.date.isoformat()
     return plain
 
 
-def show(overview: Overview) -> None:
+def show(summary: Overview) -> None:
     """Print at most a dozen lines."""
     console = terminal.out()
-    terminal.say(f"[bold]prep[/]  {_title(overview)}\n")
-    for name, figure, words, cost in _lines(overview):
+    terminal.say(f"[bold]prep[/]  {_title(summary)}\n")
+    for name, figure, words, cost in _lines(summary):
         console.print(f" [bold]{name:<13}[/]{figure:>5}  {words}" + (f"  [dim]{cost}[/]" if cost else ""))
-    date = overview.settings.interview_date
-    if date is not None and overview.days_left is None:
+    date = summary.settings.interview_date
+    if date is not None and summary.days_left is None:
         console.print(
             f"\n [yellow]the interview of {date} has passed[/]; prep plan --interview DATE sets the next"
         )
-    if overview.settings.role is None:
+    if summary.settings.role is None:
         console.print("\n [dim]prep start asks for your role and interview date and makes a plan[/]")
 
 

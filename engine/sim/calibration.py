@@ -36,9 +36,9 @@ def calibration_file() -> Path:
     return cache_dir() / "simulator.json"
 
 
-def save_calibration(found: Calibration) -> Path:
+def save_calibration(calibration: Calibration) -> Path:
     """Store a calibration, replacing an earlier one of the same model and dtype."""
-    known = load_calibrations() | {(found.model, found.dtype): found}
+    known = load_calibrations() | {(calibration.model, calibration.dtype): calibration}
     path = calibration_file()
     content = {"format": FORMAT, "measured": [asdict(entry) for entry in known.values()]}
     write_atomically(path, json.dumps(content, indent=2))

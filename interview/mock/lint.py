@@ -152,14 +152,14 @@ def _experiment(drawn: Drawn, step: Step, runner: Runner) -> Iterator[str]:
     yield from free_choice(step, outcomes)
 
 
-def free_choice(step: Step, found: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
+def free_choice(step: Step, outcomes: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
     """Yield why the candidate's own numbers make a poor question. found: picks, and the right answers with them."""
     if not step.picks:
         return
-    if all(expected == found[0][1] for _, expected in found):
-        yield f"step {step.id}: the picks make no difference, the answer is always {found[0][1]}"
+    if all(expected == outcomes[0][1] for _, expected in outcomes):
+        yield f"step {step.id}: the picks make no difference, the answer is always {outcomes[0][1]}"
     for name in (answer.id for answer in step.answers):
-        if all(expected[name] in picks.values() for picks, expected in found):
+        if all(expected[name] in picks.values() for picks, expected in outcomes):
             yield f"step {step.id}: {name} is the pick itself, at its start and at both ends"
 
 

@@ -67,9 +67,9 @@ def new_round(scenarios: Scenarios, scenario: str, *, seed: int, minutes: int) -
     return Round(new_id(), scenario, scenarios.digest(scenario), seed, entry.role, entry.level, minutes, now)
 
 
-def save(found: Round, path: Path) -> None:
+def save(played: Round, path: Path) -> None:
     """Write a round. Raises SessionError."""
-    data = {"prep": KIND, "format": FORMAT, "round": asdict(found)}
+    data = {"prep": KIND, "format": FORMAT, "round": asdict(played)}
     try:
         write_atomically(path, json.dumps(data, indent=1) + "\n")
     except OSError as error:
@@ -139,26 +139,33 @@ def _check(loaded: Round) -> None:
 class PeerSession:
     """The candidate's side of a round: turns and replies, kept in its file after each one. As `session.Session`."""
 
-    def __init__(self, found: Round, path: Path | None, scenarios: Scenarios | None = None) -> None:
-        self.round = found
+    def __init__(self, played: Round, path: Path | None, scenarios: Scenarios | None = None) -> None:
+        self.round = played
         self.path = path
         scenarios = scenarios or load_scenarios()
-        if found.scenario not in scenarios or scenarios.digest(found.scenario) != found.digest:
+        if played.scenario not in scenarios or scenarios.digest(played.scenario) != played.digest:
             raise SessionError(
-                f"this round needs the scenario {found.scenario} of another version of prep",
+                f"this round needs the scenario {played.scenario} of another version of prep",
                 "both need the same version; begin a new round",
             )
-        scenario = scenarios.scenario(found.scenario)
-        self.drawn = draw_scenario(scenario, found.seed)
+        scenario = scenarios.scenario(played.scenario)
+        self.drawn = draw_scenario(scenario, played.seed)
         self.scenarios = [self.drawn]
         self.spec = Spec(
-            found.id, found.role, found.level, found.minutes, found.seed, (found.scenario,), "", coach=False
+            played.id,
+            played.role,
+            played.level,
+            played.minutes,
+            played.seed,
+            (played.scenario,),
+            "",
+            coach=False,
         )
         self.talk = Talk(self.spec)
         self.notes: list[dict[str, Any]] = []
         self._conversation = conduct_peer(self.talk, self.drawn)
         self.turn: Turn | None = next(self._conversation)
-        for line in found.replies:
+        for line in played.replies:
             if self.turn is None or self.turn.id != line["turn"]:
                 raise SessionError("the replies of this round do not fit its questions", "ask for it again")
             try:

@@ -172,9 +172,9 @@ class Talk:
         self.elapsed += heard.seconds
         return heard.reply
 
-    def note(self, asked: Asked, found: list[Evidence]) -> None:
+    def note(self, asked: Asked, evidence: list[Evidence]) -> None:
         """Keep the evidence of a step."""
-        self.evidence += found
+        self.evidence += evidence
         asked.value = value_of(asked.key, self.evidence)
 
     def observations(self) -> Counter[str]:

@@ -182,13 +182,13 @@ class NewQuestions:
         days = (self._learner.interview - self._learner.today).days
         return self._plan(max(minutes, 1.0) / 60 * 7 / days)
 
-    def activity(self, found: Plan) -> Activity:
+    def activity(self, schedule: Plan) -> Activity:
         """Return the new questions of a plan; reviews are laid out by themselves."""
         learner = self._learner
         order = in_turn(learner.weights, Counter(entry.topic for entry in learner.unseen))
         items = tuple(
             Item(topic, learner.minutes_per_question * count, topic, count=count)
-            for topic, count in _rows(order[: found.new_total])
+            for topic, count in _rows(order[: schedule.new_total])
         )
         rest = len(learner.unseen) - sum(item.count for item in items)
         return Activity(

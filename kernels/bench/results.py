@@ -137,17 +137,17 @@ def section(report: BenchReport) -> str:
 COLUMNS = ["operation", "workload", "implementation", "time", "limit", "bound", "share", "times as fast as"]
 
 
-def cells(report: BenchReport, each: Measurement) -> list[str]:
+def cells(report: BenchReport, measurement: Measurement) -> list[str]:
     """A line of the table; the screen shows the same."""
-    limit, rival = report.limit(each), report.speedup(each)
+    limit, rival = report.limit(measurement), report.speedup(measurement)
     return [
-        each.op,
-        each.workload,
-        each.candidate,
-        microseconds(each.seconds),
+        measurement.op,
+        measurement.workload,
+        measurement.candidate,
+        microseconds(measurement.seconds),
         microseconds(limit.seconds),
         limit.bound,
-        f"{100 * report.share(each):.0f} %",
+        f"{100 * report.share(measurement):.0f} %",
         "" if rival is None else f"{rival[0]:.2f} {rival[1]}",
     ]
 

@@ -104,12 +104,12 @@ def is_ready(card: Card, now: dt.datetime) -> bool:
     return card.surprise or card.is_due(now)
 
 
-def in_order(found: Iterable[Card], now: dt.datetime) -> list[Card]:
+def in_order(due: Iterable[Card], now: dt.datetime) -> list[Card]:
     """Sort cards: surprises first, then by due day, then the least remembered.
 
     The simulation of the plan (`tests/quizzes/plan_simulation.py`) reviews by due day, too.
     """
-    return sorted(found, key=lambda c: (not c.surprise, c.due.date(), c.retrievability(now), c.question_id))
+    return sorted(due, key=lambda c: (not c.surprise, c.due.date(), c.retrievability(now), c.question_id))
 
 
 def spread(entries: list[Entry], rng: Random) -> list[Entry]:

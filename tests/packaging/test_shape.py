@@ -40,3 +40,25 @@ def test_a_function_fits_on_a_screen(folder: str) -> None:
 def test_the_core_stays_small(target: str, most: int) -> None:
     lines = sum(path.read_text().count("\n") for path in python_files(target))
     assert lines <= most, f"{target} has {lines} lines"
+
+
+HOUSE_WORDS = {"each", "found"}
+"""Names that say where a value came from. A reader wants to know what it is: a request, a match, a report."""
+
+
+@pytest.mark.parametrize("folder", ["prep_common", "kernels", "engine", "quizzes", "interview", "app"])
+def test_variables_are_named_after_what_they_hold(folder: str) -> None:
+    named = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {name}"
+        for path in python_files(folder)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (name := bound_name(node)) in HOUSE_WORDS
+    ]
+    assert not named, "\n".join(named)
+
+
+def bound_name(node: ast.AST) -> str | None:
+    """Return the name that a node binds: of a variable, or of a parameter."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    return node.arg if isinstance(node, ast.arg) else None

@@ -75,10 +75,10 @@ def service_of(plan: Any, days: int, seed: int) -> Service:
     )
 
 
-def show(race: Race, took: float, seeds: int) -> None:
+def show(outcome: Race, took: float, seeds: int) -> None:
     """Print a row per policy, and ours against the HPA on the queue, seed by seed."""
     table = terminal.table("policy", "SLO missed", "worst seed", "hours", "changes", "thrash", "most")
-    for result in race.results:
+    for result in outcome.results:
         worst = max(report.violated for report in result.reports)
         table.add_row(
             result.name,
@@ -89,29 +89,30 @@ def show(race: Race, took: float, seeds: int) -> None:
             f"{result.mean(lambda r: r.thrash):,.1f}",
             f"{result.mean(lambda r: r.most_replicas):,.0f}",
         )
-    hours = f"budget {race.budget:,.0f} replica hours on the tuning days, oracle {race.oracle:,.0f} on the test days"
+    budget = f"budget {outcome.budget:,.0f} replica hours on the tuning days"
+    hours = f"{budget}, oracle {outcome.oracle:,.0f} on the test days"
     terminal.show(f"means of {seeds} seeds: {hours}", table)
-    for result in race.results:
+    for result in outcome.results:
         beyond = "" if result.meets_budget else "; no setting is within the budget: this is the cheapest"
         terminal.say(f"{result.name + ':':<15} {result.words}{beyond}")
-    show_rivals(race)
-    requests = race.results[0].mean(lambda report: report.num_requests)
+    show_rivals(outcome)
+    requests = outcome.results[0].mean(lambda report: report.num_requests)
     terminal.say(f"{requests:,.0f} requests per seed; all runs and the tuning took {took:.1f} s")
 
 
-def show_rivals(race: Race) -> None:
+def show_rivals(outcome: Race) -> None:
     """Print the HPAs' settings next to ours: misses and cost over the seeds, and what follows."""
-    ours, seeds = race.results[0], len(race.seeds)
+    ours, seeds = outcome.results[0], len(outcome.seeds)
     table = terminal.table(
         "policy", "setting", "cost", "hours", "SLO missed", "misses more in", left=("setting",)
     )
     table.add_row(ours.name, "", "1.00 x", f"{ours.mean(_hours):,.0f}", f"{ours.mean(_violated):.2%}", "")
-    for role, rival in race.rivals:
+    for role, rival in outcome.rivals:
         row = (f"{ratio(rival, ours):.2f} x", f"{rival.mean(_hours):,.0f}", f"{rival.mean(_violated):.2%}")
         table.add_row(rival.name, role, *row, f"{misses_more(rival, ours)} of {seeds}")
     terminal.show(f"settings of the HPAs next to {ours.name}; seeds in which they miss more", table)
-    for name in dict.fromkeys(rival.name for _, rival in race.rivals):
-        terminal.say(verdict(ours, {role: rival for role, rival in race.rivals if rival.name == name}))
+    for name in dict.fromkeys(rival.name for _, rival in outcome.rivals):
+        terminal.say(verdict(ours, {role: rival for role, rival in outcome.rivals if rival.name == name}))
 
 
 def verdict(ours: Result, rivals: dict[str, Result]) -> str:
@@ -152,13 +153,13 @@ def _hours(report: DayReport) -> float:
     return report.replica_hours
 
 
-def draw_day(race: Race, service: Service) -> str:
+def draw_day(outcome: Race, service: Service) -> str:
     """Draw the replicas of the first seed over the day, with each policy's figures in its name."""
     from prep_common.line_chart import Line, draw
 
     shown = [
         result
-        for result in race.results
+        for result in outcome.results
         if result.name in ("asymmetric", "HPA queue", "HPA load", "predictive")
     ]
     lines = []

@@ -101,11 +101,9 @@ def _value(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def predictions(compared: Sequence[Compared], truth: str = "measured") -> Any:
+def predictions(answers: Sequence[Compared], truth: str = "measured") -> Any:
     """Draw each prediction as a point with its interval, and the truth as a diamond, on an axis of its own."""
-    charts = [
-        _prediction(comparison, truth, is_first=place == 0) for place, comparison in enumerate(compared)
-    ]
+    charts = [_prediction(comparison, truth, is_first=place == 0) for place, comparison in enumerate(answers)]
     return alt.vconcat(
         *charts, spacing=6, background="transparent", padding={"left": 4, "right": 16, "top": 2, "bottom": 2}
     )

@@ -110,13 +110,13 @@ class Goodput(NamedTuple):
     """(number, the limits that it misses) of the other requests, in order of arrival."""
 
 
-def within_limits(latencies: Latencies, limits: Mapping[Kind, float]) -> Goodput:
-    misses = {kind: latencies.values[kind] > limit for kind, limit in limits.items()}  # nan is not greater
+def within_limits(measured: Latencies, limits: Mapping[Kind, float]) -> Goodput:
+    misses = {kind: measured.values[kind] > limit for kind, limit in limits.items()}  # nan is not greater
     outside: list[tuple[int, list[Kind]]] = []
-    for index, number in enumerate(latencies.numbers):
+    for index, number in enumerate(measured.numbers):
         if missed := [kind for kind in misses if misses[kind][index]]:
             outside.append((number, missed))
-    count = len(latencies.numbers)
+    count = len(measured.numbers)
     return Goodput(
         {kind: count - int(is_missed.sum()) for kind, is_missed in misses.items()},
         count - len(outside),
