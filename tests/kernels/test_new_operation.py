@@ -15,12 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = ("tests/kernels/test_operations.py", "tests/kernels/test_check.py")
 PARTS = """\
 l2_norm has no contract: a function in kernels/ops.py with a docstring and call(...)
-l2_norm has no cases in its entry
-l2_norm has no rows in its entry
-l2_norm has no work in its entry
-l2_norm has no workloads in its entry
-l2_norm has no mutants in its entry
-l2_norm has no row in kernels/README.md: | `l2_norm` | `l2_norm.py` |  |  |  |"""
+l2_norm has no reference: kernels/reference/l2_norm.py raises NotImplementedError
+l2_norm has no cases in its entry (kernels/operations/l2_norm.py)
+l2_norm has no rows in its entry (kernels/operations/l2_norm.py)
+l2_norm has no work in its entry (kernels/operations/l2_norm.py)
+l2_norm has no workloads in its entry (kernels/operations/l2_norm.py)
+l2_norm has no mutants in its entry (kernels/operations/l2_norm.py)
+l2_norm has no row in kernels/README.md: | `l2_norm` | `l2_norm.py` |  |  |  |
+kernels/reference/l2_norm.py:1: fill in what l2_norm computes
+kernels/operations/l2_norm.py:1: fill in what l2_norm is for"""
 FILLED = {
     "kernels/ops.py": ("", '''
 
@@ -30,7 +33,8 @@ def l2_norm(x: Tensor) -> Tensor:
 '''),
     "kernels/README.md": ("", "\n| `l2_norm` | `l2_norm.py` |  |  |  |\n"),
     "kernels/reference/l2_norm.py": (
-        "    raise", "    return (wide(x) / wide(x).norm(dim=-1, keepdim=True)).to(x.dtype)\n    raise",
+        "    raise NotImplementedError(",
+        "    return (wide(x) / wide(x).norm(dim=-1, keepdim=True)).to(x.dtype)\n    (",
     ),
     "kernels/operations/l2_norm.py": (
         "cases=None", 'cases=_cases, rows=Rows("x"), terms=lambda x: x.shape[-1],\n'
@@ -48,6 +52,7 @@ def copy(tmp_path: Path) -> Path:
     for test in TESTS:
         (tmp_path / test).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / test, tmp_path / test)
+    shutil.copy(ROOT / "tests/unfilled.py", tmp_path / "tests")
     for path, text in skeleton("l2_norm").items():
         (tmp_path / path).write_text(text)
     return tmp_path
@@ -78,7 +83,7 @@ def test_tests_of_a_filled_operation_pass(copy: Path) -> None:
     for path, (old, new) in FILLED.items():
         text = (copy / path).read_text()
         assert old in text
-        (copy / path).write_text(text.replace(old, new, 1) if old else text + new)
+        (copy / path).write_text((text.replace(old, new, 1) if old else text + new).replace("FILL IN", ""))
     said = outcome(copy)
     assert "failed" not in said and "9 passed" in said, said
 

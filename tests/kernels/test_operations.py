@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from kernels.check.invariance import Rows
 from kernels.check.run import _result, _same_alone
 from kernels.operation import BACKENDS, MissingPart, Operation
 from kernels.operations import OPERATIONS
+from tests.unfilled import left_to_fill
 
 KERNELS = Path(registry.__file__).parent
 PARTS = {
@@ -32,6 +34,7 @@ PARTS = {
 """Parts of an entry, and what to write."""
 SHARED = {"graph.cpp", "threads.cpp"}
 """C++ files that belong to no operation."""
+SOURCES = (".py", ".cpp", ".cu")
 
 
 def contracts() -> dict[str, str]:
@@ -44,8 +47,16 @@ def contracts() -> dict[str, str]:
     return found
 
 
-def functions(path: Path) -> set[str]:
-    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+@functools.cache
+def functions(path: Path) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+def is_unwritten(function: ast.FunctionDef) -> bool:
+    """Whether a function only raises NotImplementedError, as `prep new operation` leaves it."""
+    return any(
+        isinstance(line, ast.Raise) and "NotImplementedError" in ast.unparse(line) for line in function.body
+    )
 
 
 def row_of_readme(entry: Operation) -> str:
@@ -70,9 +81,18 @@ def missing(
         yield f"{entry.name} has no reference: a function in kernels/reference/, in `forms` of its entry"
     for backend, files in entry.forms.items():
         yield from _missing_form(entry.name, backend, files)
+    yield from unnamed_forms(entry.name, entry.forms)
+    own = KERNELS / "operations" / f"{entry.name}.py"
+    where = f" (kernels/operations/{own.name})" if own.is_file() else ""
     for part, what in PARTS.items():
         if not getattr(entry, part):
-            yield f"{entry.name} has no {part} in its entry: {what}"
+            yield f"{entry.name} has no {part} in its entry{where}: {what}"
+    texts = {
+        KERNELS / registry.FOLDERS[backend] / file
+        for backend in entry.forms
+        for file in entry.forms[backend].split()
+    }
+    yield from left_to_fill(*sorted(path for path in {own, *texts} if path.is_file()))
     if row_of_readme(entry) not in readme.splitlines():
         yield f"{entry.name} has no row in kernels/README.md: {row_of_readme(entry)}"
 
@@ -83,24 +103,37 @@ def _missing_form(op: str, backend: str, files: str) -> Iterator[str]:
         if not (folder / file).is_file():
             yield f"{op} has no file {folder.name}/{file}, which its entry names for {backend}"
     modules = [folder / file for file in files.split() if file.endswith(".py")]
-    if not modules or modules[0].is_file() and op not in functions(modules[0]):
+    found = functions(modules[0]) if modules and modules[0].is_file() else {}
+    if not modules or modules[0].is_file() and op not in found:
         yield f"{op} has no function in the first .py that its entry names for {backend} ({files})"
+    elif op in found and is_unwritten(found[op]):
+        yield f"{op} has no {backend}: kernels/{folder.name}/{modules[0].name} raises NotImplementedError"
+    if backend == "triton" and op in found and "compile_cases" not in found:
+        yield f"{op} has no compile_cases in kernels/triton_ops/{modules[0].name}: the calls to compile for a GPU"
+
+
+def unnamed_forms(op: str, forms: dict[str, str]) -> Iterator[str]:
+    """Yield a sentence for each file with a form of an operation that `forms` does not name."""
+    for backend, folder in registry.FOLDERS.items():
+        for path in sorted((KERNELS / folder).glob("*.*")):
+            holds = path.suffix in SOURCES and (
+                path.stem == op or path.suffix == ".py" and op in functions(path)
+            )
+            if holds and path.name not in forms.get(backend, "").split():
+                yield f"{folder}/{path.name} has a form of {op}: name it in `forms` of its entry"
 
 
 def strays(entries: dict[str, Operation] = OPERATIONS) -> Iterator[str]:
-    """Yield a sentence for everything in the code that belongs to an operation and that no entry names."""
+    """Yield a sentence for each operation without an entry, its files, and C++ or CUDA files that no entry names."""
     known = entries.keys() | contracts().keys()
     for op in sorted(known - entries.keys()):
         yield f"{op} is in kernels/ops.py and has no entry: add it to a module of kernels/operations/"
+        yield from unnamed_forms(op, {})
     for backend, folder in registry.FOLDERS.items():
-        named = {op: entry.forms.get(backend, "").split() for op, entry in entries.items()}
+        named = {file for entry in entries.values() for file in entry.forms.get(backend, "").split()}
         for path in sorted((KERNELS / folder).glob("*.*")):
-            ops_here = known & functions(path) if path.suffix == ".py" else set()
-            for op in sorted(each for each in ops_here if path.name not in named.get(each, ())):
-                yield f"{folder}/{path.name} has a form of {op}, which no entry names"
-            if path.suffix in (".cpp", ".cu") and not any(path.name in each for each in named.values()):
-                if path.name not in SHARED:
-                    yield f"{folder}/{path.name} is in no entry"
+            if path.suffix in (".cpp", ".cu") and path.name not in named | SHARED:
+                yield f"{folder}/{path.name} is in no entry"
 
 
 @pytest.mark.parametrize("op", OPERATIONS)
@@ -123,6 +156,12 @@ BROKEN = {
     "a function": (
         replace(NORM, forms=NORM.forms | {"cpu": "linear.py"}), {}, "rms_norm has no function in the first .py",
     ),
+    "calls to compile": (
+        replace(NORM, name="num_splits", forms={"triton": "split_k.py"}), {}, "num_splits has no compile_cases",
+    ),
+    "a form that is there": (
+        replace(NORM, forms={"reference": "norm.py"}), {}, "triton_ops/norm.py has a form of rms_norm: name it in",
+    ),
     **{part: (replace(NORM, **{part: None}), {}, f"rms_norm has no {part} in its entry") for part in PARTS},
     "a row of the README": (NORM, {"readme": ""}, "rms_norm has no row in kernels/README.md: | `rms_norm` | `norm.py`"),
 }  # fmt: skip
@@ -144,16 +183,12 @@ def test_what_no_entry_names_is_named() -> None:
     assert list(gone) == [
         "rms_norm is in kernels/ops.py and has no entry: add it to a module of kernels/operations/",
         *(
-            f"{folder}/norm.py has a form of rms_norm, which no entry names"
+            f"{folder}/norm.py has a form of rms_norm: name it in `forms` of its entry"
             for folder in registry.FOLDERS.values()
         ),
     ]
     fewer = OPERATIONS | {"copy_blocks": replace(OPERATIONS["copy_blocks"], forms={"reference": "copy.py"})}
-    assert list(strays(fewer)) == [
-        "triton_ops/copy.py has a form of copy_blocks, which no entry names",
-        "cuda/copy.cu is in no entry",
-        "cuda/copy.py has a form of copy_blocks, which no entry names",
-    ]  # fmt: skip
+    assert list(strays(fewer)) == ["cuda/copy.cu is in no entry"]
 
 
 WITH_ROWS = [op for op, entry in OPERATIONS.items() if isinstance(entry.rows, Rows)]
