@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
 from typing import Annotated
 
 from app.cli import terminal
 from app.cli.options import JsonOption, argument, option
-from app.new import KINDS, NotPossible, check_room, make, write
+from app.new import KINDS, NotPossible, check_room, forms_of, make, write
+
+_FORMS = f"""The kind of a question: {", ".join(forms_of("question"))}.
+The track of a lab: {", ".join(forms_of("lab"))}. The first is the default."""
 
 
 def new(
     kind: Annotated[str, argument(f"One of: {', '.join(KINDS)}.", metavar="KIND")],
     name: Annotated[str, argument("Its name; TOPIC.NAME for a question or an experiment.", metavar="NAME")],
-    form: Annotated[
-        str | None, option("The kind of a question, such as choice; the track of a lab, such as serving.")
-    ] = None,
+    form: Annotated[str | None, option(_FORMS)] = None,
     dry_run: Annotated[bool, option("Show the files and write none.", "--dry-run")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -42,8 +45,27 @@ def new(
             print(text)
         else:
             terminal.say(path, whole=True)
+    if item.form:
+        terminal.note(item.form)
     terminal.note("\n[dim]next:[/]")
-    steps = [terminal.as_typed(step).partition("  ") for step in item.next_steps]
-    width = max((len(command) for command, _, why in steps if why), default=0)
-    for command, _, why in steps:
-        terminal.note(f"  {terminal.literal(f'{command:{width}}  {why}'.rstrip())}")
+    for line in _lines([terminal.as_typed(step) for step in item.next_steps], terminal.err().width):
+        terminal.note(terminal.literal(line))
+
+
+def _lines(steps: list[str], columns: int) -> Iterator[str]:
+    """Yield the lines of the next steps: commands whole; an explanation beside its command, or below it if too wide."""
+    pairs = [step.partition("  ") for step in steps]
+    width = max(len(command) for command, _, why in pairs if why)
+    if any(len(f"  {command:{width}}  {why}") > columns for command, _, why in pairs if why):
+        width = 0
+    for command, _, why in pairs:
+        line = f"  {command:{width}}  {why}".rstrip()
+        if len(line) <= columns or not why:
+            yield line
+            continue
+        yield f"  {command}"
+        indent = " " * 6
+        yield from textwrap.wrap(
+            why, columns, initial_indent=indent, subsequent_indent=indent,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip

@@ -1,14 +1,16 @@
 """Skeletons of new items. Each module here is a kind, `prep new KIND NAME`, and defines
 
     def skeleton(name: str) -> dict[str, str]     path of each file, relative to the root -> its text
-    NEXT: str                                     what to do next, in at most six lines: a command, two spaces, why
+    NEXT: str                                     what to do next, in at most six lines: a command, two spaces, why;
+                                                  the linters follow
     NAMED = "TOPIC.NAME"                          form of the name, if it has two parts
     FORMS = ("predict", "choice")                 values of --form, the first is the default: skeleton(name, form)
+    FORM = "kind"                                 what a form is
 
-In NEXT, NAME stands for the name, HYPHENED for the name with hyphens, TITLE for the one of classes, and FOLDER for the
-folder of the first file.
+In NEXT, NAME stands for the name, HYPHENED for the name with hyphens, TITLE for the one of classes, FOLDER for the
+folder of the first file, and PYTHON for this interpreter.
 "FILL IN ..." stands where the author writes. `skeleton` raises ValueError for a name that is taken. Until the item is
-complete, its tests fail and name what is missing.
+complete, its tests fail and name what is missing. Taken says which files to delete to start again.
 """
 
 from __future__ import annotations
@@ -16,16 +18,29 @@ from __future__ import annotations
 import keyword
 import os
 import re
+import shlex
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from prep_common.names import unknown_name
+from prep_common.names import closest, unknown_name
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 20
 """Characters of a name: the lines of a skeleton have room for so many."""
 KINDS = tuple(sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py")))
+LINTERS = "prep test  linters, types, and every test that it reaches"
+"""The last next step of all kinds."""
+
+
+class Taken(ValueError):
+    """There is an item of this name. paths: its files or its folder, if `prep new` wrote it."""
+
+    def __init__(self, what: str, *paths: str) -> None:
+        super().__init__(what)
+        self.paths = paths
 
 
 class NotPossible(ValueError):
@@ -38,10 +53,11 @@ class NotPossible(ValueError):
 
 @dataclass(frozen=True)
 class Item:
-    """A skeleton: files by path, relative to the root, and what to do next."""
+    """A skeleton: files by path, relative to the root, and what to do next. form: the one taken by default, if any."""
 
     files: dict[str, str]
     next_steps: list[str]
+    form: str = ""
 
 
 def make(kind: str, name: str, form: str | None = None) -> Item:
@@ -52,17 +68,41 @@ def make(kind: str, name: str, form: str | None = None) -> Item:
         )
     module = import_module(f"{__name__}.{kind}")
     name = _checked(name, getattr(module, "NAMED", "NAME"), kind)
-    forms = getattr(module, "FORMS", ())
+    forms = forms_of(kind)
     if form is not None and form not in forms:
         known = f"known: {', '.join(forms) or 'none'}"
+        right = f" --form {closest(form, forms) or forms[0]}" if forms else ""
         raise NotPossible(
-            unknown_name(f"a {kind} has no form", form, forms, known), f"prep new {kind} {name}"
+            unknown_name(f"a {kind} has no form", form, forms, known), f"prep new {kind} {name}{right}"
         )
     try:
         files = module.skeleton(name, form or forms[0]) if forms else module.skeleton(name)
+    except Taken as error:
+        raise NotPossible(str(error), _start_again(error.paths)) from None
     except ValueError as error:
         raise NotPossible(str(error), "choose another name") from None
-    return Item(files, _next_steps(module.NEXT, name, files))
+    taken = ""
+    if forms and form is None:
+        taken = f"{module.FORM}: {forms[0]}; others: --form {', '.join(forms[1:])}"
+    return Item(files, [*_next_steps(module.NEXT, name, files), LINTERS], taken)
+
+
+def forms_of(kind: str) -> tuple[str, ...]:
+    """Return the values of --form for a kind, the default first; empty if it has none."""
+    return getattr(import_module(f"{__name__}.{kind}"), "FORMS", ())
+
+
+def _start_again(paths: Iterable[str], root: Path = ROOT) -> str:
+    """Return the next step for a name that is taken: which of the paths to delete, of those that exist."""
+    there = [path for path in paths if os.path.lexists(root / path)]
+    again = f"; to start yours again, delete {', '.join(there)}" if there else ""
+    return f"choose another name{again}"
+
+
+def _interpreter() -> str:
+    """Return this Python for a command in the root, such as .venv/bin/python."""
+    path = Path(sys.executable)
+    return shlex.quote(str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path))
 
 
 def _next_steps(text: str, name: str, files: dict[str, str]) -> list[str]:
@@ -72,6 +112,7 @@ def _next_steps(text: str, name: str, files: dict[str, str]) -> list[str]:
         "HYPHENED": name.replace("_", "-"),
         "TITLE": name.title().replace("_", ""),
         "FOLDER": Path(next(iter(files))).parent.name,
+        "PYTHON": _interpreter(),
     }
     for place, value in places.items():
         text = re.sub(rf"\b{place}\b|(?<=_){place}(?=_)", value, text)
@@ -99,7 +140,9 @@ def check_room(item: Item, root: Path = ROOT) -> None:
         where = "git clone the repository, and run ./prep new there"
         raise NotPossible(f"prep is installed without its source tree: {root} is not a checkout", where)
     if existing := [path for path in item.files if os.path.lexists(root / path)]:
-        raise NotPossible(f"already there: {', '.join(existing)}; nothing was written", "choose another name")
+        raise NotPossible(
+            f"already there: {', '.join(existing)}; nothing was written", _start_again(existing, root)
+        )
 
 
 def write(item: Item, root: Path = ROOT) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.cli.main import COMMANDS
+from app.new import Taken
 
 NEXT = """\
 a row "NAME" in COMMANDS of app/cli/main.py, and one in the table of app/cli/README.md
@@ -60,10 +61,8 @@ def test_a_script_gets_json() -> None:
 
 
 def skeleton(name: str) -> dict[str, str]:
-    """Return the files of a new command. Raises ValueError if there is one of this name."""
+    """Return the files of a new command. Raises Taken if there is one of this name."""
+    paths = f"app/cli/{name}.py", f"tests/app/test_{name}_cli.py"
     if name in COMMANDS:
-        raise ValueError(f"there is a command {name}")
-    return {
-        f"app/cli/{name}.py": _TEXT.format(name=name),
-        f"tests/app/test_{name}_cli.py": _TESTS.format(name=name),
-    }
+        raise Taken(f"there is a command {name}", *paths)
+    return dict(zip(paths, (_TEXT.format(name=name), _TESTS.format(name=name)), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.new import Taken
 from quizzes.experiments import registry
 from quizzes.topics import TOPICS, resolve
 
@@ -35,13 +36,14 @@ def {short}(
 
 
 def skeleton(name: str) -> dict[str, str]:
-    """Return the file of a new experiment. Raises ValueError for an unknown topic, and if there is an experiment."""
+    """Return the file of a new experiment. Raises ValueError for an unknown topic, Taken if there is an experiment."""
     topic, _, short = name.partition(".")
     resolve("topic", topic, TOPICS)
+    path = f"quizzes/experiments/{topic}/{short}.py"
     if name in registry.names():
-        raise ValueError(f"there is an experiment {name}, in {registry.source_file(name).name}")
+        raise Taken(f"there is an experiment {name}, in {registry.source_file(name).name}", path)
     folder = registry.FOLDER / topic
     package = (
         {} if folder.is_dir() else {f"quizzes/experiments/{topic}/__init__.py": f'"""{TOPICS[topic]}."""\n'}
     )
-    return {**package, f"quizzes/experiments/{topic}/{short}.py": _TEXT.format(short=short)}
+    return {**package, path: _TEXT.format(short=short)}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from app.new import Taken
 from lessons.course.lesson_files import HUNTS, TRACKS, labs
 
 FORMS = tuple(track for track in TRACKS if track not in (HUNTS, "kernels"))
+FORM = "track"
 NEXT = """\
-lessons/labs/NAME, in this order: solution.py, checks.py, mutants.py, contract.yaml, follow_ups.md, meta.yaml
+lessons/labs/NAME  in this order: solution.py, checks.py, mutants.py, contract.yaml, follow_ups.md, meta.yaml
 prep test --no-lint tests/lessons/test_labs.py tests/lessons/test_lab_contracts.py -m "slow or not slow" -k HYPHENED
 prep lab check HYPHENED --solution  the checks of the solution, one by one
-python -m lessons.course.contracts HYPHENED  the overlaps, for contract.yaml
+PYTHON -m lessons.course.contracts HYPHENED  the overlaps, for contract.yaml
 race.py  if there is something to choose: lessons/labs/README.md"""
 
 _META = """\
@@ -93,10 +95,10 @@ _FOLLOW_UPS = """\
 
 
 def skeleton(name: str, form: str = FORMS[0]) -> dict[str, str]:
-    """Return the files of a new lab of a track. Raises ValueError if there is one of this name."""
+    """Return the files of a new lab of a track. Raises Taken if there is one of this name."""
     hyphened = name.replace("_", "-")
     if hyphened in [lab.number for lab in labs()]:
-        raise ValueError(f"there is a lab {hyphened}")
+        raise Taken(f"there is a lab {hyphened}", f"lessons/labs/{name}")
     values = {
         "track": form,
         "order": 1 + max(lab.order for lab in labs() if lab.track == form),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lessons.course.lesson_files import lessons
 
 NEXT = """\
-lessons/FOLDER, in this order: solution.py, checks.py, mutants.py, meta.yaml, then the cells in lesson.py
+lessons/FOLDER  in this order: solution.py, checks.py, mutants.py, meta.yaml, then the cells in lesson.py
 a row in lessons/README.md, and its features in lessons/coverage.yaml
 prep test --no-lint tests/lessons/test_lesson_files.py  names what is missing
 prep lesson mutants FOLDER  wrong solutions that slip through

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from app.new import Taken
+
 NEXT = """\
 engine/models/families/NAME.py  the entry; without other layers than Llama's delete engine/models/NAME.py
 engine/models/NAME.py  the layer, with the checkpoint's names for its modules
@@ -72,14 +74,12 @@ def _configure(fields: Fields, config: ModelConfig) -> dict[str, Any]:
 
 
 def skeleton(name: str) -> dict[str, str]:
-    """Return the files of a model family. Raises ValueError for a name that is taken."""
+    """Return the files of a model family. Raises Taken for a name that is taken."""
     from engine.models.families import FAMILIES
 
     title = name.title().replace("_", "")
+    paths = f"engine/models/{name}.py", f"engine/models/families/{name}.py"
     if f"{title}ForCausalLM" in FAMILIES:
-        raise ValueError(f"there is a family {title}ForCausalLM")
+        raise Taken(f"there is a family {title}ForCausalLM", *paths)
     parts = {"name": name, "title": title, "upper": name.upper()}
-    return {
-        f"engine/models/{name}.py": _MODEL.format(**parts),
-        f"engine/models/families/{name}.py": _ENTRY.format(**parts),
-    }
+    return dict(zip(paths, (_MODEL.format(**parts), _ENTRY.format(**parts)), strict=True))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from app.new import Taken
+
 NEXT = """\
 kernels/ops.py  the contract: def NAME with a docstring, which returns call("NAME", kind(x), x)
 kernels/reference/NAME.py and kernels/operations/NAME.py  the specification, and every part of the entry
 prep test --no-lint tests/kernels/test_operations.py -k NAME  names each missing part, and the row for kernels/README.md
 prep test --no-lint tests/kernels/test_check.py -k NAME  reference and mutants; prep kernels bench NAME measures
-kernels/cpu/, triton_ops/ or cuda/  a faster form; name its files in `forms`, then prep kernels check NAME"""
+kernels/cpu/, triton_ops/ or cuda/  a faster form; name its files in `forms`, then prep kernels check NAME
+TRITON_INTERPRET=1 prep test --no-lint tests/kernels/triton -k NAME  a Triton form on the CPU, in fp32 and fp16"""
 
 _REFERENCE = '''\
 """FILL IN what {name} computes, in the words of its contract in `ops.py`."""
@@ -64,12 +67,11 @@ _ = Rows, Work, _cases, _workloads  # FILL IN: delete this line
 
 
 def skeleton(name: str) -> dict[str, str]:
-    """Return the files of an operation. Raises ValueError for a name that is taken."""
+    """Return the files of an operation. Raises Taken for a name that is taken."""
     from kernels.operations import OPERATIONS
 
+    paths = f"kernels/reference/{name}.py", f"kernels/operations/{name}.py"
     if name in OPERATIONS:
-        raise ValueError(f"there is an operation {name}")
-    return {
-        f"kernels/reference/{name}.py": _REFERENCE.format(name=name),
-        f"kernels/operations/{name}.py": _ENTRY.format(name=name, upper=name.upper()),
-    }
+        raise Taken(f"there is an operation {name}", *paths)
+    texts = _REFERENCE.format(name=name), _ENTRY.format(name=name, upper=name.upper())
+    return dict(zip(paths, texts, strict=True))

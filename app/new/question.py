@@ -6,6 +6,7 @@ from quizzes.topics import KINDS, TOPICS, resolve
 
 NAMED = "TOPIC.NAME"
 FORMS = tuple(KINDS)
+FORM = "kind"
 NEXT = """\
 prep test --no-lint tests/quizzes/test_bank.py -k NAME  names what is not filled in yet
 prep experiments list  an experiment to run; or prep new experiment TOPIC.MY_COUNT

@@ -14,7 +14,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from app.cli.main import app as prep
-from app.new import KINDS, Item, NotPossible, check_room, make, write
+from app.cli.new import _lines
+from app.new import KINDS, LINTERS, Item, NotPossible, check_room, forms_of, make, write
 from tests.app.new_lab import FILLED_LAB
 from tests.unfilled import ROOT
 
@@ -31,10 +32,12 @@ def name_of(kind: str) -> str:
 
 
 @EACH
-def test_a_skeleton_has_new_files_in_the_tree_and_at_most_six_next_steps(kind: str) -> None:
+def test_a_skeleton_has_new_files_in_the_tree_and_at_most_six_next_steps_before_the_linters(
+    kind: str,
+) -> None:
     item = make(kind, name_of(kind))
     check_room(item)
-    assert item.files and 1 <= len(item.next_steps) <= 6
+    assert item.files and 2 <= len(item.next_steps) <= 7 and item.next_steps[-1] == LINTERS
     assert not any("NAME" in step for step in item.next_steps)
     assert any("FILL IN " in text for text in item.files.values())
     for path, text in item.files.items():
@@ -71,6 +74,11 @@ def test_its_code_passes_the_linter(kind: str, is_long: bool) -> None:
         ("command class", "'class' is a word of Python's"),
         ("command quiz", "there is a command quiz"),
         ("lab block-manager", "there is a lab block-manager"),
+        ("lab block-manager", "to start yours again, delete lessons/labs/block_manager"),
+        ("operation rms_norm", "there is an operation rms_norm next: choose another name"),
+        ("lab my_lab --form servng", "next: prep new lab my_lab --form serving"),
+        ("lab my_lab --form x", f"next: prep new lab my_lab --form {forms_of('lab')[0]}"),
+        ("page mine --form wide", "next: prep new page mine"),
         ("experiment batching.static_vs_continuous", "there is an experiment batching.static_vs_continuous"),
         ("page step", "already there: app/debugger/pages/step.py"),
         ("question batching.static_vs_continuous", "already there: quizzes/bank/batching/static_vs"),
@@ -80,6 +88,27 @@ def test_what_cannot_be_written_is_refused_with_a_next_step(words: str, said: st
     found = new(*words.split())
     assert found.exit_code == 2 and "next: " in found.stderr
     assert said in " ".join(found.stderr.split())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if forms_of(kind)])
+def test_a_form_that_is_taken_by_default_is_told_with_the_others(kind: str) -> None:
+    first, *others = forms_of(kind)
+    told = new(kind, name_of(kind), "--dry-run").stderr
+    assert f": {first}; others: --form {', '.join(others)}\n" in told
+    assert "others:" not in new(kind, name_of(kind), "--dry-run", "--form", first).stderr
+    shown = " ".join(new("--help").stdout.split())
+    assert ", ".join([first, *others]) in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+@EACH
+def test_next_steps_keep_commands_whole_and_explanations_within_the_screen(kind: str, columns: int) -> None:
+    steps = make(kind, name_of(kind)).next_steps
+    lines = list(_lines(steps, columns))
+    commands = [step.partition("  ")[0] for step in steps]
+    assert all(any(line.startswith(f"  {command}") for line in lines) for command in commands)
+    assert [line for line in lines if len(line) > columns and line.strip() not in commands] == []
+    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(steps).split())
 
 
 def test_a_name_may_have_hyphens_and_capitals() -> None:
