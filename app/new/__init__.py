@@ -19,6 +19,7 @@ import keyword
 import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -93,10 +94,20 @@ def forms_of(kind: str) -> tuple[str, ...]:
 
 
 def _start_again(paths: Iterable[str], root: Path = ROOT) -> str:
-    """Return the next step for a name that is taken: which of the paths to delete, of those that exist."""
+    """Return the next step for a name that is taken: which of the paths to delete, if none is in the repository."""
     there = [path for path in paths if os.path.lexists(root / path)]
-    again = f"; to start yours again, delete {', '.join(there)}" if there else ""
-    return f"choose another name{again}"
+    if not there or _is_tracked(there, root):
+        return "choose another name"
+    return f"choose another name; to start yours again, delete {', '.join(there)}"
+
+
+def _is_tracked(paths: list[str], root: Path) -> bool:
+    """Return whether git has a file of these paths, or cannot say."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "--", *paths], cwd=root, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return True
+    return bool(listed.stdout)
 
 
 def _interpreter() -> str:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import app as prep
 from app.cli.new import _lines
-from app.new import KINDS, LINTERS, Item, NotPossible, check_room, forms_of, make, write
+from app.new import KINDS, LINTERS, Item, NotPossible, _start_again, check_room, forms_of, make, write
 from tests.app.new_lab import FILLED_LAB
 from tests.unfilled import ROOT
 
@@ -74,7 +74,7 @@ def test_its_code_passes_the_linter(kind: str, is_long: bool) -> None:
         ("command class", "'class' is a word of Python's"),
         ("command quiz", "there is a command quiz"),
         ("lab block-manager", "there is a lab block-manager"),
-        ("lab block-manager", "to start yours again, delete lessons/labs/block_manager"),
+        ("lab block-manager", "there is a lab block-manager next: choose another name"),
         ("operation rms_norm", "there is an operation rms_norm next: choose another name"),
         ("lab my_lab --form servng", "next: prep new lab my_lab --form serving"),
         ("lab my_lab --form x", f"next: prep new lab my_lab --form {forms_of('lab')[0]}"),
@@ -88,6 +88,18 @@ def test_what_cannot_be_written_is_refused_with_a_next_step(words: str, said: st
     found = new(*words.split())
     assert found.exit_code == 2 and "next: " in found.stderr
     assert said in " ".join(found.stderr.split())
+
+
+def test_only_what_is_not_in_the_repository_may_be_deleted_to_start_again(tmp_path: Path) -> None:
+    for name in ("ours", "yours"):
+        (tmp_path / name).write_text("")
+    assert _start_again(["yours"], tmp_path) == "choose another name", "no repository: git cannot say"
+    for words in (["init", "-q"], ["add", "ours"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    assert (
+        _start_again(["ours"], tmp_path) == _start_again(["ours", "yours"], tmp_path) == "choose another name"
+    )
+    assert _start_again(["yours", "gone"], tmp_path).endswith("to start yours again, delete yours")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if forms_of(kind)])
