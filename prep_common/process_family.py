@@ -11,13 +11,13 @@ import psutil
 
 
 def family(process: psutil.Process) -> list[psutil.Process]:
-    """Return a process and its descendants. Raises psutil.Error if it has ended.
+    """Return a process and its descendants: itself alone if it has ended.
 
     psutil reads the parent of every process of the machine, which takes milliseconds; Linux also keeps a short list
     of children for each thread.
     """
     if not _lists_children():
-        return [process, *process.children(recursive=True)]
+        return [process, *_descendants(process)]
     processes, pids = [process], list(_children(process.pid))
     while pids:
         try:
@@ -37,9 +37,23 @@ def _lists_children() -> bool:
     return True
 
 
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        children: list[psutil.Process] = process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return children
+
+
 def _children(pid: int) -> Iterator[int]:
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return  # the process has just ended
+    for thread in threads:
         try:
-            yield from map(int, file.read_text(encoding="ascii").split())
+            yield from map(
+                int, Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split()
+            )
         except OSError:
-            continue  # the thread, or the process, has just ended
+            continue  # the thread has just ended

@@ -144,7 +144,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Collect after each file instead, so that models and servers of one file are gone before the next."""
+    """Collect garbage after each file, as it is collected rarely within one: its models and servers must go."""
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
 

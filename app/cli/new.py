@@ -45,8 +45,8 @@ def new(
             print(text)
         else:
             terminal.say(path, whole=True)
-    if item.form:
-        terminal.note(item.form)
+    if item.by_default:
+        terminal.note(item.by_default)
     terminal.note("\n[dim]next:[/]")
     for line in _lines([terminal.as_typed(step) for step in item.next_steps], terminal.err().width):
         terminal.note(terminal.literal(line))

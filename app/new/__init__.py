@@ -54,11 +54,14 @@ class NotPossible(ValueError):
 
 @dataclass(frozen=True)
 class Item:
-    """A skeleton: files by path, relative to the root, and what to do next. form: the one taken by default, if any."""
+    """A skeleton: files by path, relative to the root, and what to do next.
+
+    by_default: says which form was taken without --form, and which others there are.
+    """
 
     files: dict[str, str]
     next_steps: list[str]
-    form: str = ""
+    by_default: str = ""
 
 
 def make(kind: str, name: str, form: str | None = None) -> Item:
@@ -82,10 +85,10 @@ def make(kind: str, name: str, form: str | None = None) -> Item:
         raise NotPossible(str(error), _start_again(error.paths)) from None
     except ValueError as error:
         raise NotPossible(str(error), "choose another name") from None
-    taken = ""
+    by_default = ""
     if forms and form is None:
-        taken = f"{module.FORM}: {forms[0]}; others: --form {', '.join(forms[1:])}"
-    return Item(files, [*_next_steps(module.NEXT, name, files), LINTERS], taken)
+        by_default = f"{module.FORM}: {forms[0]}; others: --form {', '.join(forms[1:])}"
+    return Item(files, [*_next_steps(module.NEXT, name, files), LINTERS], by_default)
 
 
 def forms_of(kind: str) -> tuple[str, ...]:
@@ -96,13 +99,19 @@ def forms_of(kind: str) -> tuple[str, ...]:
 def _start_again(paths: Iterable[str], root: Path = ROOT) -> str:
     """Return the next step for a name that is taken: which of the paths to delete, if none is in the repository."""
     there = [path for path in paths if os.path.lexists(root / path)]
-    if not there or _is_tracked(there, root):
+    if not there or not _is_checkout(root) or _is_tracked(there, root):
         return "choose another name"
     return f"choose another name; to start yours again, delete {', '.join(there)}"
 
 
+def _is_checkout(root: Path) -> bool:
+    return (root / "pyproject.toml").is_file() and (root / "tests").is_dir()
+
+
 def _is_tracked(paths: list[str], root: Path) -> bool:
-    """Return whether git has a file of these paths, or cannot say."""
+    """Return whether git has a file of these paths, or cannot say: no git, or the repository is not ours."""
+    if not (root / ".git").exists():
+        return True
     try:
         listed = subprocess.run(["git", "ls-files", "--", *paths], cwd=root, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -147,7 +156,7 @@ def _checked(name: str, named: str, kind: str) -> str:
 
 def check_room(item: Item, root: Path = ROOT) -> None:
     """Raise NotPossible if a file of an item exists or `root` is not a checkout."""
-    if not ((root / "pyproject.toml").is_file() and (root / "tests").is_dir()):
+    if not _is_checkout(root):
         where = "git clone the repository, and run ./prep new there"
         raise NotPossible(f"prep is installed without its source tree: {root} is not a checkout", where)
     if existing := [path for path in item.files if os.path.lexists(root / path)]:

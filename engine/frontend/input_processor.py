@@ -62,7 +62,9 @@ class InputProcessor:
         self._max_logprobs = config.max_logprobs
         self._max_images = config.max_images
         eos = {*config.model.eos_token_ids, tokenizer.eos_token_id if tokenizer else None}
-        self.eos_token_ids = frozenset(eo for eo in eos if eo is not None and eo < self._vocab_size)
+        self.eos_token_ids = frozenset(
+            token for token in eos if token is not None and token < self._vocab_size
+        )
         self._seeds = random.Random(config.seed)
 
     def process(

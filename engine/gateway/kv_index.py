@@ -139,7 +139,7 @@ def chain(
     keys = []
     for number in range(len(tokens) // block_size):
         block = tokens[number * block_size : (number + 1) * block_size]
-        more = repr((adapter, [str(key) for key in extra[number]] if number < len(extra) else []))
+        more = repr((adapter, [str(part) for part in extra[number]] if number < len(extra) else []))
         packed = struct.pack(f"<{block_size}q", *block)
         parent = hashlib.blake2b(parent + packed + more.encode(errors="replace"), digest_size=16).digest()
         keys.append(parent)

@@ -19,7 +19,9 @@ def routes_of_decisions(text: str) -> tuple[RouteLog, int]:
     Raises ConfigError if the text has another form, or no decision with a backend.
     """
     try:
-        decisions: list[dict[str, Any]] = sorted(json.loads(text), key=lambda load: float(load["when"]))
+        decisions: list[dict[str, Any]] = sorted(
+            json.loads(text), key=lambda decision: float(decision["when"])
+        )
         names = list(dict.fromkeys(str(seen["name"]) for decision in decisions for seen in decision["seen"]))
         chosen = [decision for decision in decisions if decision["backend"] is not None]
         if not chosen:

@@ -153,7 +153,7 @@ def _experiment(drawn: Drawn, step: Step, runner: Runner) -> Iterator[str]:
 
 
 def free_choice(step: Step, outcomes: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
-    """Yield why the candidate's own numbers make a poor question. found: picks, and the right answers with them."""
+    """Yield why the candidate's own numbers make a poor question. outcomes: picks, and the right answers with them."""
     if not step.picks:
         return
     if all(expected == outcomes[0][1] for _, expected in outcomes):

@@ -18,7 +18,7 @@ def reaction(graded: Graded, texts: Mapping[str, str], *, ran: bool) -> str:
 
     texts: those of options, by id. ran: whether a run showed the truth, which is otherwise left to the report."""
     said = [_of_option(part, texts, ran) or _of_number(part, ran) for part in graded.parts if not part.ok]
-    return " ".join(fromkey for fromkey in dict.fromkeys(said) if fromkey)
+    return " ".join(sentence for sentence in dict.fromkeys(said) if sentence)
 
 
 def _of_option(part: Part, texts: Mapping[str, str], ran: bool) -> str:

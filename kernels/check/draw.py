@@ -54,7 +54,7 @@ class Draw:
     def heads(self, tokens: int, head_dim: int, *heads: int) -> list[Tensor]:
         """Slices [tokens, heads_i, head_dim] of one fused tensor, as a merged qkv projection gives them."""
         fused = self.normal(tokens, sum(heads) * head_dim)
-        parts = fused.split([head * head_dim for head in heads], dim=1)
+        parts = fused.split([num_heads * head_dim for num_heads in heads], dim=1)
         return [
             part.view(tokens, num_heads, head_dim) if tokens else part.reshape(0, num_heads, head_dim)
             for part, num_heads in zip(parts, heads, strict=True)

@@ -196,8 +196,8 @@ def _run_all(commands: list[list[str]]) -> None:
     except OSError as error:
         raise BuildError(f"the compiler does not start: {error}") from error
     finally:
-        for request in running:
-            _kill(request.process)
+        for job in running:
+            _kill(job.process)
 
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")

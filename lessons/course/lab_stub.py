@@ -1,4 +1,4 @@
-"""Make the file that a learner gets from the solution of a lab.
+"""Cut the solution of a lab down to the file that a learner gets.
 
 The solution has the contract: its docstrings, or its first comment in C++ and CUDA. The stub leaves out the bodies and
 what only they use. A line `given up to here` in a comment keeps the lines above it: in a body of Python, and at the top
@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _GIVEN = "given up to here"
 _FUNCTION = re.compile(r'^(extern "C" [^{]*?(\w+)\([^{]*\{\n).*?^\}\n', re.MULTILINE | re.DOTALL)
 
@@ -28,7 +29,8 @@ def native_stub(solution: str) -> str:
 def python_stub(solution: str, objects: list[str], *, is_triton: bool = False) -> str:
     """Return the stub of a file in Python: the head of each object and public method, and documented constants.
 
-    A function of which something is given is in it, too: a kernel. is_triton: with all imports.
+    A function that is not in `objects` stays, too, if its first lines are given: a Triton kernel. is_triton: keep
+    imports.
     """
     stub = _without(solution, _cuts(solution, objects, " and its kernel" if is_triton else ""))
     return stub if is_triton else _without(stub, _unused_imports(stub))
@@ -47,11 +49,11 @@ def _cuts(solution: str, names: list[str], also: str) -> Iterator[Cut]:
     body = ast.parse(solution).body
     lines = solution.splitlines()
     for node, below in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, _FUNCTIONS):
             cut = _body(node, lines, node.name + also)
             yield cut if node.name in names or not cut[2] else _whole(node, lines)
         elif isinstance(node, ast.ClassDef) and node.name in names:
-            for method in (each for each in node.body if isinstance(each, ast.FunctionDef)):
+            for method in (child for child in node.body if isinstance(child, _FUNCTIONS)):
                 what = node.name if method.name == "__init__" else method.name
                 yield _whole(method, lines) if re.match("_(?!_)", method.name) else _body(method, lines, what)
         elif isinstance(node, ast.ClassDef | ast.Assign | ast.AnnAssign) and not _is_text(below):
@@ -60,18 +62,18 @@ def _cuts(solution: str, names: list[str], also: str) -> Iterator[Cut]:
 
 def _whole(node: ast.stmt, lines: list[str]) -> Cut:
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    first = min([node.lineno, *(each.lineno for each in decorators)])
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
     return _with_comment(first, lines), node.end_lineno or node.lineno, ""
 
 
 def _with_comment(first: int, lines: list[str]) -> int:
     """Return the first line of the comment above a line, or the line itself."""
-    while lines[first - 2].lstrip().startswith("#"):
+    while first > 1 and lines[first - 2].lstrip().startswith("#"):
         first -= 1
     return first
 
 
-def _body(node: ast.FunctionDef, lines: list[str], what: str) -> Cut:
+def _body(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str], what: str) -> Cut:
     """Return the cut of a body below its docstring, or below what is given of it."""
     first, last = node.body[0], node.end_lineno or node.lineno
     start = (first.end_lineno or first.lineno) + 1 if _is_text(first) else _with_comment(first.lineno, lines)

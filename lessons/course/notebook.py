@@ -28,10 +28,11 @@ from lessons.course.lesson_files import (
     solution,
     stub,
 )
+from lessons.course.notebook_build import digest
 from lessons.course.plots import png
 from lessons.course.report_text import as_html, as_text
 from lessons.course.widgets import Control, Draw, Explorer
-from lessons.course.workspace import WorkspaceError, digest, learner_source
+from lessons.course.workspace import WorkspaceError, learner_source
 from prep_common.child_process import JsonChild, ProcessEnded
 from quizzes.state import StateError
 

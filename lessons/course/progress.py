@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lessons.course.lesson_files import Lesson, find_exercise
-from lessons.course.workspace import digest
+from lessons.course.notebook_build import digest
 from quizzes.state import Attempt, Prediction, State
 
 PREFIX = "lesson."

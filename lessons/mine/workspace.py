@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from lessons.course.lesson_files import UnknownLesson, find_lab, solution, stub
+from lessons.course.notebook_build import digest
 from lessons.course.progress import exercise_progress
-from lessons.course.workspace import WorkspaceError, digest, lab_path, lab_source, learner_sources
+from lessons.course.workspace import WorkspaceError, lab_path, lab_source, learner_sources
 from lessons.mine.pieces import SEAMS, Pieces, is_lab, load_pieces, reference_pieces
 
 _current: ContextVar[Pieces | None] = ContextVar("pieces", default=None)

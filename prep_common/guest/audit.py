@@ -1,7 +1,7 @@
 """An audit hook of Python: refuse files outside of the lists, processes, sockets, and libraries.
 
-It cannot be removed, and it exists on every platform. It does not hold against machine code: where the kernel offers
-Landlock, that keeps its files.
+It cannot be removed, and it exists on every platform. It does not hold against machine code; Landlock protects files
+against that where the kernel has it.
 """
 
 from __future__ import annotations

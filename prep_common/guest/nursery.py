@@ -83,16 +83,22 @@ def _exit_code(pid: int, ended: dict[int, int], *, kill: bool) -> int | None:
         return ended.pop(pid) if kill else ended[pid]
     if kill:
         os.kill(pid, signal.SIGKILL)
-        with suppress(ProcessLookupError):  # what it started; it has no group if it was killed before setsid
-            os.killpg(pid, signal.SIGKILL)
+        _end_group(pid)
     until = time.monotonic() + _PATIENCE_S
     while True:
         reaped, status = os.waitpid(pid, 0 if kill else os.WNOHANG)
         if reaped:
             code = os.waitstatus_to_exitcode(status)
+            _end_group(pid)
             if not kill:
                 ended[pid] = code
             return code
         if time.monotonic() > until:
             return None
         time.sleep(0.005)
+
+
+def _end_group(pid: int) -> None:
+    """Kill what a guest started. It has no group if it was killed before setsid."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)

@@ -19,7 +19,7 @@ class Limits:
     value_megabytes: int = 64
     """Size of one value that the guest returns."""
     disk_megabytes: int = 64
-    """Size of the scratch folder."""
+    """Size of the scratch folder, and on Linux of deleted files that are still open."""
     threads: int = 64
     calls: int = 200_000
     """Calls of what the checker lends."""

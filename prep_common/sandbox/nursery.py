@@ -22,7 +22,7 @@ _starting = threading.Lock()
 
 def is_useful(imports: Sequence[str]) -> bool:
     """Return whether a guest should come from a nursery: its imports are slow, and a process may fork."""
-    # As in platforms.can_fork, whose module names files of the workbench: a change of these would reach all of ours.
+    # Not platforms.can_fork: a change of any file that platforms names would then reach all tests of the sandbox.
     return bool(imports) and sys.platform == "linux"
 
 

@@ -91,8 +91,10 @@ def test_what_cannot_be_written_is_refused_with_a_next_step(words: str, said: st
 
 
 def test_only_what_is_not_in_the_repository_may_be_deleted_to_start_again(tmp_path: Path) -> None:
-    for name in ("ours", "yours"):
-        (tmp_path / name).write_text("")
+    for root in (tmp_path, tmp_path / "installed"):
+        (root / "tests").mkdir(parents=True)
+        for name in ("ours", "yours", "pyproject.toml"):
+            (root / name).write_text("")
     assert _start_again(["yours"], tmp_path) == "choose another name", "no repository: git cannot say"
     for words in (["init", "-q"], ["add", "ours"]):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
@@ -100,6 +102,11 @@ def test_only_what_is_not_in_the_repository_may_be_deleted_to_start_again(tmp_pa
         _start_again(["ours"], tmp_path) == _start_again(["ours", "yours"], tmp_path) == "choose another name"
     )
     assert _start_again(["yours", "gone"], tmp_path).endswith("to start yours again, delete yours")
+    assert _start_again(["yours"], tmp_path / "installed") == "choose another name", (
+        "in the user's repository"
+    )
+    (tmp_path / "pyproject.toml").unlink()
+    assert _start_again(["yours"], tmp_path) == "choose another name", "no checkout"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if forms_of(kind)])

@@ -451,6 +451,6 @@ def compared(marks: dict[str, Outcome]) -> Iterator[str]:
 
 
 if __name__ == "__main__":  # python -m tests.interview.personas LEVEL: an hour for all scenarios
-    with Runner() as found:
-        for violation in violations(sys.argv[1], found, sys.argv[2:]):
+    with Runner() as runner:
+        for violation in violations(sys.argv[1], runner, sys.argv[2:]):
             print(violation)

@@ -162,13 +162,17 @@ def test_a_stub_has_no_statement_of_the_solution_that_is_not_given(each: Lab) ->
         assert len(functions) == len(each.exercise.objects)
         assert all(re.fullmatch(r"[^{]*\{\n#error .*\n\}\n*", text) for text in functions)
         return
-    bodies = [node.body for node in ast.walk(ast.parse(each.stub)) if isinstance(node, ast.FunctionDef)]
+    bodies = [
+        node.body
+        for node in ast.walk(ast.parse(each.stub))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
     free = [body for body in bodies if not isinstance(body[-1], ast.Raise)]
     assert len(free) == each.read("solution").count("# given up to here")
     assert each.language != "triton" or (free and "import triton.language as tl\n" in each.stub)
 
 
-def test_the_stubs_are_formatted_and_use_what_they_define(tmp_path: Path) -> None:
+def test_the_stubs_are_formatted_and_define_what_they_use(tmp_path: Path) -> None:
     for each in WRITTEN:
         if each.file_name.endswith(".py"):
             (tmp_path / each.file_name).write_text(each.stub)

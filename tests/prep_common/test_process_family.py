@@ -42,8 +42,22 @@ def test_it_has_children_of_threads_and_children_of_children(
                 each.kill()
 
 
-def test_one_that_has_ended_has_none() -> None:
-    process = psutil.Popen([sys.executable, "-c", ""])
-    process.wait()
-    with pytest.raises(psutil.NoSuchProcess):
-        family(psutil.Process(process.pid))
+@pytest.mark.parametrize("lists", [True, False])
+def test_one_that_has_ended_is_alone(lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not lists:
+        monkeypatch.setattr(process_family, "_lists_children", lambda: False)
+    with subprocess.Popen([sys.executable, "-c", SLEEPS]) as started:
+        process = psutil.Process(started.pid)
+        started.kill()
+    assert family(process) == [process]
+
+
+@pytest.mark.skipif(not process_family._lists_children(), reason="only Linux lists the children of a thread")
+def test_one_that_ends_while_it_is_looked_at_has_no_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(folder: str) -> list[str]:
+        raise ProcessLookupError(folder)
+
+    monkeypatch.setattr(process_family.os, "listdir", ends)
+    assert family(psutil.Process()) == [psutil.Process()]
+    monkeypatch.setattr(process_family.os, "listdir", lambda folder: ["0"])
+    assert family(psutil.Process()) == [psutil.Process()]

@@ -331,6 +331,23 @@ def test_what_machine_code_starts_ends_with_the_guest(imports: tuple[str, ...], 
     assert wait_until(lambda: has_ended(started))
 
 
+@pytest.mark.parametrize("imports", [(), ("ctypes",)], ids=["alone", "of a nursery"])
+def test_what_machine_code_starts_ends_with_a_guest_that_ends_itself(
+    imports: tuple[str, ...], tmp_path: Path
+) -> None:
+    library = _library(
+        tmp_path,
+        "#include <unistd.h>\nint start(void) { int child = fork(); if (!child) pause(); return child; }\n"
+        "void end(void) { _exit(3); }",
+    )
+    source = "import ctypes\nlib = ctypes.CDLL('./a.so')\ndef f(): return lib.start()\ndef g(): lib.end()"
+    with Guest({"learner.py": source, "a.so": library}, imports=imports) as guest:
+        started = psutil.Process(guest.call("f"))
+        with pytest.raises(GuestStopped):
+            guest.call("g")
+    assert wait_until(lambda: has_ended(started))
+
+
 def test_a_library_in_the_scratch_folder_loads_and_others_do_not(tmp_path: Path) -> None:
     library = _library(tmp_path, "int three(void) { return 3; }")
     source = "import ctypes\ndef f(path): return ctypes.CDLL(path).three()"

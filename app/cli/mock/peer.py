@@ -13,7 +13,7 @@ from app.cli.mock.choosing import MINUTES, Wanted, load, specify
 from app.cli.mock.conversation import Conversation
 from app.cli.mock.floor import Floor
 from app.cli.mock.replies import reply_to
-from app.cli.mock.starting import told
+from app.cli.mock.starting import problems_of_sessions
 from app.cli.options import ScriptOption, make_folder_of, option
 from app.cli.quiz.dialogue import Quit, Skip, printable
 from app.cli.quiz.free_text import MARK_HELP, MARKS
@@ -63,7 +63,7 @@ def peer(
             "prep mock peer --host, --join FILE or --mark FILE",
         )
     floor = Floor(script)
-    with told():
+    with problems_of_sessions():
         if join is not None:
             return _join(floor, join, out)
         if mark is not None:

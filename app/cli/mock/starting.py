@@ -68,7 +68,7 @@ def resume(session: SessionArgument = None, script: ScriptOption = None, json: J
 
 def begin(floor: Floor, wanted: Wanted, facts: dict[str, Any]) -> None:
     """Begin a session with these options; defaults come from the settings. facts: filled in for --json."""
-    with told():
+    with problems_of_sessions():
         from interview.mock.session import Session
 
         with Session.start(specify(wanted)) as session:
@@ -77,7 +77,7 @@ def begin(floor: Floor, wanted: Wanted, facts: dict[str, Any]) -> None:
 
 def continue_(floor: Floor, saved: Saved, facts: dict[str, Any]) -> None:
     """Continue a session. Raises Problem if it is open elsewhere or does not fit."""
-    with told():
+    with problems_of_sessions():
         from interview.mock.session import Session
 
         with Session.open(saved.spec.id) as session:
@@ -194,7 +194,7 @@ def _silent(json: bool) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def problems_of_sessions() -> Iterator[None]:
     """Tell a session that cannot be used in one line."""
     from interview.mock.session import SessionError
 

@@ -110,8 +110,8 @@ def _others(shape: Object, path: str, names: Language | None) -> Iterator[tuple[
         raise UnsupportedError(path, "patternProperties", why)
     listed = Language.of(Choice(tuple(map(literal, shape.names))))
     for size in range(len(patterns) + 1):
-        for finders in combinations(patterns, size):
-            schemas = together(*(m.value for m in shape.members if _finds(m, finders)))
+        for matching in combinations(patterns, size):
+            schemas = together(*(m.value for m in shape.members if _finds(m, matching)))
             if is_never(schemas):
                 continue
             if not patterns and not shape.names and names is None:
@@ -119,7 +119,7 @@ def _others(shape: Object, path: str, names: Language | None) -> Iterator[tuple[
                 continue
             language = (names or ANY_TEXT) - listed
             for pattern in patterns:
-                if pattern in finders:
+                if pattern in matching:
                     language &= pattern_of(*pattern)
                 else:
                     language -= pattern_of(*pattern, widely=True)

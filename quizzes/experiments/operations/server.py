@@ -101,28 +101,13 @@ def live_overload(
             body = {"prompt": prompt, "max_tokens": output, "temperature": 0, "ignore_eos": True}
             return await client.post("/v1/completions", json=body)
 
-        async def burst() -> list[Any]:
-            """Send all at once. On a busy machine they come one by one, and places are free again: then repeat."""
-            for _ in range(BURSTS):
-                order: list[int] = []
-                responses = await asyncio.gather(*(ask_in(prompt, order) for prompt in prompts))
-                if order == sorted(order, reverse=True):
-                    return responses
-            raise Inconclusive("this machine is so busy that the last request came after the first answer")
-
-        async def ask_in(prompt: list[int], order: list[int]) -> Any:
-            response = await ask(prompt)
-            order.append(response.status_code)
-            return response
-
         too_long = await ask([300] * 300)
-        responses = await burst()
-        preemptions = sums((await client.get("/metrics")).text)["num_preemptions_total"]
+        responses, preempted = await _burst(client, ask, prompts)
         alone = [await ask(prompt) for prompt in prompts]
         return {
             "too_long": too_long.status_code,
             "burst": responses,
-            "preemptions": preemptions,
+            "preempted": preempted,
             "alone": [response.json()["choices"][0]["text"] for response in alone],
             "health": (await client.get("/health")).status_code,
         }
@@ -144,11 +129,36 @@ def live_overload(
         refused_with_retry_after=sum("retry-after" in response.headers for response in refused),
         short=sum(body["usage"]["completion_tokens"] < output for body, _ in answered),
         wrong=sum(body["choices"][0]["text"] != alone for body, alone in answered),
-        preempted=seen["preemptions"] > 0,
+        preempted=seen["preempted"],
         too_long_status=seen["too_long"],
         health_after=seen["health"],
         kv_usage_after=metrics["kv_cache_usage_perc"],
     )
+
+
+async def _burst(
+    client: Any, ask: Callable[[list[int]], Coroutine[Any, Any, Any]], prompts: list[list[int]]
+) -> tuple[list[Any], bool]:
+    """Ask all prompts at once. Return the responses, and whether requests were preempted meanwhile.
+
+    On a busy machine requests come one by one and find free places: then the burst is repeated.
+    """
+
+    async def ask_in(prompt: list[int], order: list[int]) -> Any:
+        response = await ask(prompt)
+        order.append(response.status_code)
+        return response
+
+    async def preemptions() -> int:
+        return int(sums((await client.get("/metrics")).text)["num_preemptions_total"])
+
+    for _ in range(BURSTS):
+        order: list[int] = []
+        before = await preemptions()
+        responses = await asyncio.gather(*(ask_in(prompt, order) for prompt in prompts))
+        if order == sorted(order, reverse=True):
+            return responses, await preemptions() > before
+    raise Inconclusive("this machine is so busy that the last request came after the first answer")
 
 
 def _serve(
