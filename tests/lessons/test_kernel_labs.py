@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +19,7 @@ from lessons.course.checking import run_checks
 from lessons.course.gpu_report import widest_access
 from lessons.course.lesson_files import Lab, find_lab, solution
 from lessons.course.mutants import mutants
+from lessons.given import native
 
 CPP, CUDA, TRITON = (find_lab(f"{language}-rms-norm") for language in ("cpp", "cuda", "triton"))
 OURS = solution(CPP.number)
@@ -172,3 +175,29 @@ def test_the_list_names_labs_of_the_track_only() -> None:
     assert {lab["name"] for lab in listed} >= {"cpp-rms-norm", "cuda-rms-norm", "triton-rms-norm"}
     refused = CliRunner().invoke(app, ["kernels", "lab", "fair-share"])
     assert refused.exit_code == 2 and "track policies" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("per_round", "lost"),
+    [
+        ([4096, 0], 0),
+        (
+            [112] * 15 + [0],
+            0,
+        ),  # one freed piece of 112 bytes goes to a cache in each round, until that is full
+        ([-4096] + [128] * 19, 16),
+        ([128] * 20, 16),
+    ],
+    ids=["first calls", "caches fill", "freed before", "leak"],
+)
+def test_only_memory_that_stays_allocated_in_every_round_is_a_leak(per_round: list[int], lost: int) -> None:
+    rounds = iter(accumulate(per_round, initial=1 << 20))
+    counted = [1 << 20]
+
+    def allocated_bytes() -> int:
+        """Before a round and after it, as `mallinfo2` says; nothing else happens between two rounds."""
+        counted.append(next(rounds) if len(counted) % 2 == 0 else counted[-1])
+        return counted[-1]
+
+    next(rounds)
+    assert native._leaked(SimpleNamespace(allocated_bytes=allocated_bytes), lambda: None) == lost
