@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -153,10 +154,11 @@ def test_without_a_known_commit_everything_counts_as_changed(clone: Path, conten
 
 def test_pytest_selects_the_slow_tests_of_a_changed_core_and_leaves_others_out(clone: Path) -> None:
     files = ["tests/core/test_shadow_transfer.py", "tests/kernels/test_cpu_norm.py"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
 
     def selected() -> set[str]:
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "reached", *files]
-        shown = subprocess.run(command, cwd=clone, capture_output=True, text=True).stdout
+        shown = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True).stdout
         return {line.partition("::")[0] for line in shown.splitlines() if "::" in line}
 
     assert not selected()
