@@ -74,9 +74,8 @@ def run_within_walls(
 def _leaked(library: ctypes.CDLL, start: Callable[[], object]) -> int:
     """Return the bytes that stay allocated after each call, at least; 0 if a round of calls leaves fewer than a few.
 
-    The first round does not count: it may fill caches, or free what others left. The allocator counts
-    the freed pieces in its caches as allocated, and may fill these for some rounds, up to seven pieces of each size; a
-    leak goes on.
+    The first round does not count: it may fill caches, or free what others left. The allocator counts the freed pieces
+    in its caches as allocated, and may fill these for some rounds, up to seven pieces of each size; a leak goes on.
     """
     lost = []
     for _ in range(_LEAK_ROUNDS):

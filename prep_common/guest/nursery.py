@@ -89,8 +89,8 @@ def _exit_code(pid: int, ended: dict[int, int], *, kill: bool) -> int | None:
         reaped, status = os.waitpid(pid, 0 if kill else os.WNOHANG)
         if reaped:
             code = os.waitstatus_to_exitcode(status)
-            _end_group(pid)
             if not kill:
+                _end_group(pid)
                 ended[pid] = code
             return code
         if time.monotonic() > until:

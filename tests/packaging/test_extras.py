@@ -123,7 +123,7 @@ def needed() -> list[tuple[str, tuple[str, ...], str, str]]:
             _, names, command, extra = node.args
             libraries = (
                 known.get(names.id, LIBRARIES) if isinstance(names, ast.Name)
-                else [elt.value for elt in names.elts if isinstance(elt, ast.Constant)]
+                else [name.value for name in names.elts if isinstance(name, ast.Constant)]
             )  # fmt: skip
             found.append((str(path), tuple(libraries), ast.literal_eval(command), ast.literal_eval(extra)))
     return found
