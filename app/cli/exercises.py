@@ -176,7 +176,12 @@ def show_solution(exercise: Exercise, command: str, *, yes: bool) -> None:
     is_saved = True
     if not is_passed(progress.exercise_progress(), exercise):
         if not yes and sys.stdin.isatty():
-            reply = input(f"{exercise.id} is not solved: the solution will count as seen. Show it? [y/N] ")
+            try:
+                reply = input(
+                    f"{exercise.id} is not solved: the solution will count as seen. Show it? [y/N] "
+                )
+            except EOFError:  # Ctrl-D
+                return print()
             if reply.strip().lower() not in ("y", "yes"):
                 return
         is_saved = is_recorded(lambda: progress.record_solution(exercise.id))

@@ -199,7 +199,8 @@ def follow_ups(lab: LabArgument) -> None:
     """
     chosen = find_lab(lab)
     terminal.markdown(chosen.follow_up_page)
-    terminal.next_command(f"prep quiz --question {chosen.unlocks[0]}")
+    if chosen.unlocks:
+        terminal.next_command(f"prep quiz --question {chosen.unlocks[0]}")
 
 
 follow_ups.__name__ = "follow-ups"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.new import Taken
 from lessons.course.lesson_files import lessons
 
 NEXT = """\
@@ -152,7 +153,10 @@ MUTANTS = \"\"\"
 
 
 def skeleton(name: str) -> dict[str, str]:
-    """Return the files of the lesson after the last one."""
+    """Return the files of the lesson after the last one. Raises Taken for a name of another."""
+    for lesson in lessons():
+        if lesson.folder.name.partition("_")[2] == name:
+            raise Taken(f"there is a lesson {name}", f"lessons/{lesson.folder.name}")
     values = {"number": f"{1 + int(lessons()[-1].number):02}", "name": name}
     texts = {"meta.yaml": _META, "lesson.py": _CELLS, "solution.py": _SOLUTION, "checks.py": _CHECKS}
     return {

@@ -73,7 +73,7 @@ def test_its_code_passes_the_linter(kind: str, is_long: bool) -> None:
         ("page mine --form wide", "a page has no form 'wide'; known: none"),
         ("command class", "'class' is a word of Python's"),
         ("command quiz", "there is a command quiz"),
-        ("lab block-manager", "there is a lab block-manager"),
+        ("lesson paged_kv", "there is a lesson paged_kv next: choose another name"),
         ("lab block-manager", "there is a lab block-manager next: choose another name"),
         ("operation rms_norm", "there is an operation rms_norm next: choose another name"),
         ("lab my_lab --form servng", "next: prep new lab my_lab --form serving"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from app.cli.exercises import show_solution
 from app.cli.main import app
 from lessons.course import progress, workspace
 from lessons.course.lesson_files import find_lesson, lessons, solution
@@ -116,6 +119,20 @@ def test_a_solution_is_explained_once_it_passes_and_every_exercise_has_an_explan
     assert explained[:30] not in lesson("check", EXERCISE).output
     write(solution(EXERCISE))
     assert explained[:30] in lesson("check", EXERCISE).output
+
+
+class _TerminalThatEnds(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_ctrl_d_at_the_question_shows_no_solution(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", _TerminalThatEnds())
+    show_solution(LESSON.exercises[EXERCISE], "lesson", yes=False)
+    assert "class BlockAllocator" not in capsys.readouterr().out
+    assert EXERCISE not in progress.exercise_progress()
 
 
 def test_a_later_lesson_uses_the_piece_of_an_earlier_one(capsys: pytest.CaptureFixture[str]) -> None:

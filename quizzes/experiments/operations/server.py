@@ -158,7 +158,9 @@ async def _burst(
         responses = await asyncio.gather(*(ask_in(prompt, order) for prompt in prompts))
         if order == sorted(order, reverse=True):
             return responses, await preemptions() > before
-    raise Inconclusive("this machine is so busy that the last request came after the first answer")
+    raise Inconclusive(
+        f"the last of {len(prompts)} requests came after the first answer: the machine is busy or answers are short"
+    )
 
 
 def _serve(
